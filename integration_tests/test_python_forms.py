@@ -87,7 +87,11 @@ CASES = {
         )
     ],
     **{
-        f"{name}{rank}d": [(resized(mode, scale_factor=2.0), made)]
+        f"{name}{rank}d": [
+            (resized(mode, scale_factor=2.0), made),
+            (resized(mode, scale_factor=1.2), made),
+            (resized(mode, size=(8, 5, 8)[:rank]), made),
+        ]
         for name, mode in (
             ("upsample_nearest", "nearest"),
             ("_upsample_nearest_exact", "nearest-exact"),

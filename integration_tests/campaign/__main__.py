@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=("mix", "inductor", "aot_eager", "aot_eager_prims", "eager"),
     )
     add("--out", type=Path, default=Path("campaign"), help="rows are added to what is there")
-    add("--limit", type=float, default=30.0, help="seconds that a program may take")
+    add("--limit", type=float, default=30.0, help="seconds of the processor for a program")
     add("--interpret", action="store_true", help="Triton kernels on the CPU, by its interpreter")
     add("--examples", type=int, default=2, help="of each cause, so many are made short")
     add("--no-shrink", action="store_true")

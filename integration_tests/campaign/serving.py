@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 Task = dict[str, Any]
@@ -29,10 +30,13 @@ FRAMES = 16
 TASKS_A_PROCESS = 400
 """After so many a process ends and another begins: what compiled programs leave is not measured."""
 
+PATIENCE = 4
+"""A task that waits, for another process or for ever, is given its limit so many times."""
+
 
 @dataclass(frozen=True)
 class Conditions:
-    """What processes judge under."""
+    """What processes judge under. limit: seconds of the processor that each side has."""
 
     device: str = "cpu"
     limit: float = 30.0
@@ -92,6 +96,16 @@ def serve(tasks: IO[str], rows: IO[str], conditions: Conditions) -> None:
             return
 
 
+def processor_seconds(pid: int) -> float:
+    """What a process and the children that it waited for have computed; on systems that do not
+    tell, as long as it has been since they started."""
+    try:
+        numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return time.monotonic()
+    return sum(map(int, numbers[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def frames_of(error: BaseException) -> list[str]:
     """Where an error came from, the innermost frames last, in words."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)[-FRAMES:]
@@ -104,7 +118,8 @@ class Worker:
     def __init__(self, conditions: Conditions) -> None:
         self.conditions = conditions
         self.task: Task | None = None
-        self.deadline = 0.0
+        self.deadline = self.waits_until = 0.0
+        self.used = 0.0
         self.served = 0
         self.said = tempfile.TemporaryFile()
         self._begin()
@@ -127,11 +142,27 @@ class Worker:
         fresh = 60.0 if not self.served and self.conditions.device != "cpu" else 0.0
         self.source: Row | None = task.get("program")
         self.eager_ended = False
-        self.deadline = time.monotonic() + self.conditions.limit + fresh
+        self._allow(self.conditions.limit + fresh)
         self.served += 1
         with contextlib.suppress(BrokenPipeError):
             self.tasks.write(json.dumps(task) + "\n")
             self.tasks.flush()
+
+    def _allow(self, seconds: float) -> None:
+        self.used = processor_seconds(self.pid) + seconds
+        self.deadline = time.monotonic() + seconds
+        self.waits_until = time.monotonic() + PATIENCE * seconds
+
+    def is_late(self) -> bool:
+        """Whether the task had the processor for its limit; where others had it, it has longer."""
+        now = time.monotonic()
+        if now < self.deadline:
+            return False
+        left = self.used - processor_seconds(self.pid)
+        if left <= 0 or now >= self.waits_until:
+            return True
+        self.deadline = min(now + left, self.waits_until)
+        return False
 
     def read(self) -> Row | None:
         """The row of the task, once it is whole; the process's end is one too."""
@@ -145,7 +176,7 @@ class Worker:
                     self.source = row.get("source", self.source)
                 if "eager" in row:  # what is compiled has as long again
                     self.eager_ended = True
-                    self.deadline = time.monotonic() + self.conditions.limit
+                    self._allow(self.conditions.limit)
             self.received = b""
             if "verdict" not in row:
                 return None
@@ -284,7 +315,7 @@ def answered(
                     row = worker.read()
                     if row is not None:
                         yield task, row
-                elif worker.deadline <= time.monotonic():
+                elif worker.is_late():
                     yield task, worker.late()
     finally:
         for worker in workers:

@@ -172,3 +172,40 @@ def test_operators_with_kernels_are_eagers_at_open_sizes(name: str) -> None:
     # nothing is traced: the forms are where they were
     beside = modes.operators_with_python_forms()
     assert all(torch._C.DispatchKey.Autograd in operator.py_kernels for operator in beside)
+
+
+RESIZED = {
+    "linear1d": "linear",
+    "bilinear2d": "bilinear",
+    "bicubic2d": "bicubic",
+    "trilinear3d": "trilinear",
+    **{f"nearest{n}d": "nearest" for n in (1, 2, 3)},
+    **{f"nearest_exact{n}d": "nearest-exact" for n in (1, 2, 3)},
+}
+"""Modes of resampling, by their operators."""
+
+
+def test_operators_that_resize_are_all_called() -> None:
+    found = {each.name().split("upsample_")[1] for each in modes.resizing_operators().values()}
+    assert {name for name in found if not name.endswith("_aa")} == {*RESIZED}
+
+
+@pytest.mark.parametrize("by", [{"scale_factor": 2.0}, {"size": 5}], ids=str)
+@pytest.mark.parametrize("name", RESIZED)
+def test_images_resized_by_factors_are_eagers_at_open_sizes(name: str, by: dict) -> None:
+    """What is infinite or no number shows another formula."""
+    rank = int(name[-2])
+    choices = {"mode": RESIZED[name], **by}
+    for fill in (float("inf"), 0.5):
+        rows = [fill if n % 7 == 3 else 0.1 * n for n in range(24)]
+        x = torch.tensor(rows).reshape(1, 6, 4)[(..., *[None] * (rank - 1))].requires_grad_()
+        gm = captured(lambda x: (torch.nn.functional.interpolate(x, **choices),), [x])
+        call = compile(gm, [x], run_as_is, decompositions=flambeau_prims.decompositions())
+        for given in (x, x.detach()[..., :3].clone().requires_grad_()):
+            (mine,), eager = call(given), torch.nn.functional.interpolate(given, **choices)
+            torch.testing.assert_close(mine, eager, equal_nan=True)
+            assert mine.stride() == eager.stride()
+            grad = torch.linspace(-1, 1, eager.numel()).reshape(eager.shape)
+            ours, theirs = (torch.autograd.grad(y, given, grad)[0] for y in (mine, eager))
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
+    assert torch._C.DispatchKey.Autograd in torch.ops.aten.upsample_linear1d.vec.py_kernels

@@ -367,6 +367,7 @@ static PyObject *
 cache_clear(FrameCacheObject *cache, PyObject *Py_UNUSED(none))
 {
     drop_states(cache);
+    cache->epoch++;
     Py_RETURN_NONE;
 }
 
@@ -415,6 +416,7 @@ static PyMemberDef cache_members[] = {
     {"convert", T_OBJECT, offsetof(FrameCacheObject, convert), READONLY, NULL},
     {"on_limit", T_OBJECT, offsetof(FrameCacheObject, on_limit), 0, NULL},
     {"on_stillborn", T_OBJECT, offsetof(FrameCacheObject, on_stillborn), 0, NULL},
+    {"guards_always", T_BOOL, offsetof(FrameCacheObject, guards_always), 0, NULL},
     {"limit", T_PYSSIZET, offsetof(FrameCacheObject, limit), READONLY, NULL},
     {"running", T_PYSSIZET, offsetof(FrameCacheObject, running), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

@@ -6,26 +6,83 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *fn;
     FrameCacheObject *cache; /* NULL for `disabled` */
+    int plain_calls;         /* in a row that the hook has found to run as they are, up to CALM */
+    int unwatched;           /* calls to come that run so with no guard checked */
+    long long epoch;         /* of the cache, when that was decided */
+    uint32_t random;
     PyObject *dict;
     PyObject *weakrefs;
 } ScopedCall;
+
+/* After so many calls that ran as they are, and nothing else, guards are checked in one of some only:
+   to run as it is is right for any call, and what the guards would say is a matter of speed. How many
+   are not checked varies, so that no rhythm of the program's own hides from the guards. */
+enum { CALM = 32, UNWATCHED = 32 };
+
+static void
+note_forms(ScopedCall *scoped, const CacheCounters *before)
+{
+    const FrameCacheObject *cache = scoped->cache;
+    const CacheCounters *now = &cache->counters;
+    if (now->plain_frames == before->plain_frames || now->hits != before->hits ||
+        now->misses != before->misses || scoped->epoch != cache->epoch) {
+        scoped->plain_calls = 0;
+        scoped->epoch = cache->epoch;
+    }
+    else if (scoped->plain_calls < CALM) {
+        scoped->plain_calls++;
+    }
+    else if (!cache->guards_always) {
+        scoped->random = scoped->random * 1664525u + 1013904223u; /* Knuth's and Lewis' */
+        scoped->unwatched = UNWATCHED / 2 + (int)((scoped->random >> 16) % UNWATCHED);
+    }
+}
+
+static int
+runs_unwatched(ScopedCall *scoped)
+{
+    FrameCacheObject *cache = scoped->cache;
+    if (scoped->unwatched == 0) {
+        return 0;
+    }
+    if (scoped->epoch != cache->epoch || cache->mode != MODE_DEFAULT || stance != MODE_DEFAULT) {
+        scoped->unwatched = scoped->plain_calls = 0;
+        return 0;
+    }
+    scoped->unwatched--;
+    cache->counters.calls++;
+    cache->counters.plain_frames++;
+    return 1;
+}
 
 static PyObject *
 scoped_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     ScopedCall *scoped = (ScopedCall *)self;
     FrameCacheObject *cache = scoped->cache;
+    CacheCounters known;
+    if (cache != NULL && runs_unwatched(scoped)) {
+        if (active_cache() == NULL) {
+            return PyObject_Vectorcall(scoped->fn, args, nargsf, kwnames);
+        }
+        FrameCacheObject *active = swap_active(NULL);
+        PyObject *plain = PyObject_Vectorcall(scoped->fn, args, nargsf, kwnames);
+        Py_XDECREF(swap_active(active));
+        return plain;
+    }
     PyObject *foreign = cache == NULL ? NULL : silence_foreign();
     Py_XINCREF(cache);
     if (cache != NULL) {
         cache->running++;
         cache->counters.calls++;
+        known = cache->counters;
     }
     FrameCacheObject *before = swap_active(cache);
     PyObject *result = PyObject_Vectorcall(scoped->fn, args, nargsf, kwnames);
     FrameCacheObject *after = swap_active(before);
     if (cache != NULL) { /* `after` is another one where code under way has set it */
         cache->running--;
+        note_forms(scoped, &known);
     }
     Py_XDECREF(after);
     if (foreign != NULL) {

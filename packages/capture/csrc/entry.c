@@ -66,6 +66,7 @@ entry_traverse(EntryObject *entry, visitproc visit, void *arg)
     Py_VISIT(entry->guards);
     Py_VISIT(entry->keepalive);
     Py_VISIT(entry->info);
+    Py_VISIT(entry->trial);
     return 0;
 }
 
@@ -75,6 +76,7 @@ entry_clear(EntryObject *entry)
     Py_CLEAR(entry->shadow);
     Py_CLEAR(entry->keepalive);
     Py_CLEAR(entry->info);
+    Py_CLEAR(entry->trial);
     return 0;
 }
 
@@ -95,6 +97,8 @@ static PyMemberDef entry_members[] = {
     {"guards", T_OBJECT, offsetof(EntryObject, guards), READONLY, NULL},
     {"keepalive", T_OBJECT, offsetof(EntryObject, keepalive), READONLY, NULL},
     {"info", T_OBJECT, offsetof(EntryObject, info), 0, NULL},
+    {"trial", T_OBJECT, offsetof(EntryObject, trial), 0, "says what form the next calls take; None: no more"},
+    {"plain", T_BOOL, offsetof(EntryObject, plain), 0, "whether the original runs in its place"},
     {"hits", T_LONGLONG, offsetof(EntryObject, hits), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

@@ -204,7 +204,7 @@ choose_entry(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
         *entry = matching_entry(thread, cache, state, code, frame);
         if (*entry != NULL) {
             (*entry)->hits++;
-            cache->counters.hits++;
+            cache->counters.hits += !(*entry)->plain;
             return 1;
         }
     }

@@ -46,6 +46,17 @@ PyObject *set_like(PyObject *module, PyObject *args);
 
 /* --- entries and caches ---------------------------------------------------------------------- */
 
+/* Calls in a row of one form of an entry, and the shortest: a call's own seconds, which those of
+   choosing the entry are part of where it runs, and the seconds from its beginning to that of the
+   next, in which its backward pass may lie. */
+typedef struct {
+    int calls_left;
+    char plain, busy, disturbed;
+    PyThreadState *of;
+    long long conversions;
+    double before, shortest, period;
+} TrialTurn;
+
 typedef struct {
     PyObject_HEAD
     PyObject *code;          /* as given: the original's signature */
@@ -54,6 +65,9 @@ typedef struct {
     PyObject *guards;        /* GuardTree or None */
     PyObject *keepalive;
     PyObject *info;
+    PyObject *trial;         /* decides which form the next calls take; NULL */
+    TrialTurn turn;
+    char plain;              /* the frame it fits runs as it is, with all that it calls */
     Py_ssize_t nargs;
     long long hits;
 } EntryObject;
@@ -90,6 +104,8 @@ typedef struct {
     PyObject *weakrefs;
     Py_ssize_t limit;
     enum cache_mode mode;
+    char guards_always; /* no call goes by what the ones before it have come to */
+    long long epoch; /* of what was decided: another one after `clear` */
     CodeState **slots; /* open addressing, a power of two */
     Py_ssize_t slot_count, used;
     Py_ssize_t running; /* calls of `compiled` under way, on any thread */

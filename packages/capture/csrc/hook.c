@@ -8,7 +8,9 @@
 #define _GNU_SOURCE
 #include "hook.h"
 
+#include <math.h>
 #include <pthread.h>
+#include <time.h>
 
 static _Thread_local ThreadState thread_state;
 
@@ -303,6 +305,117 @@ evaluate_plain(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreter
     return result;
 }
 
+/* --- the trial of an entry ------------------------------------------------------------------------ */
+
+static double
+seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int
+entry_is_tried(const ThreadState *thread, const EntryObject *entry)
+{
+    return entry->trial != NULL && entry->trial != Py_None && !entry->turn.busy &&
+           !thread->trying;
+}
+
+/* Calls a method of an entry's trial with the hook off. Consumes the arguments. */
+static PyObject *
+ask_trial(PyObject *trial, const char *method, PyObject *arguments)
+{
+    PyObject *answer = NULL;
+    PyObject *bound = arguments == NULL ? NULL : PyObject_GetAttrString(trial, method);
+    if (bound != NULL) {
+        FrameCacheObject *active = swap_active(NULL);
+        answer = PyObject_CallObject(bound, arguments);
+        Py_XDECREF(swap_active(active));
+        Py_DECREF(bound);
+    }
+    Py_XDECREF(arguments);
+    return answer;
+}
+
+/* `trial.begin()` says of how many calls the next turn is: of the original where it is negative. */
+static int
+begin_turn(TrialTurn *turn, PyObject *trial, const FrameCacheObject *cache)
+{
+    PyObject *answer = ask_trial(trial, "begin", PyTuple_New(0));
+    long calls = answer == NULL ? -1 : PyLong_AsLong(answer);
+    Py_XDECREF(answer);
+    if (calls == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    turn->plain = calls < 0;
+    turn->calls_left = (int)(calls < 0 ? -calls : calls);
+    turn->disturbed = 0;
+    turn->before = 0;
+    turn->shortest = turn->period = HUGE_VAL;
+    turn->conversions = cache->counters.conversions;
+    return 0;
+}
+
+/* `trial.end(entry, plain, shortest, period, disturbed, result)`, after the last call of a turn. */
+static void
+end_turn(EntryObject *entry, PyObject *trial, PyObject *result)
+{
+    const TrialTurn *turn = &entry->turn;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *arguments = Py_BuildValue(
+        "(OOddOO)", entry, turn->plain ? Py_True : Py_False, turn->shortest, turn->period,
+        turn->disturbed ? Py_True : Py_False, result == NULL ? Py_None : result);
+    PyObject *ended = ask_trial(trial, "end", arguments);
+    if (ended == NULL) {
+        PyErr_WriteUnraisable(trial);
+    }
+    Py_XDECREF(ended);
+    PyErr_Restore(type, value, traceback);
+}
+
+/* One call of an entry on trial; its choice began at `began`. Consumes the frame. */
+static PyObject *
+evaluate_measured(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
+                  FrameCacheObject *cache, EntryObject *entry, double began)
+{
+    TrialTurn *turn = &entry->turn;
+    PyObject *trial = Py_NewRef(entry->trial);
+    PyObject *result = NULL;
+    double choosing = seconds_now() - began;
+    turn->busy = 1;
+    if (turn->calls_left == 0 && begin_turn(turn, trial, cache) < 0) {
+        frame_discard(tstate, frame);
+        goto end;
+    }
+    if (turn->calls_left == 0) {
+        result = run_entry(thread, tstate, frame, entry);
+        goto end;
+    }
+    if (turn->before != 0 && turn->of == tstate) {
+        double period = began - turn->before - (turn->plain ? choosing : 0);
+        turn->period = period < turn->period ? period : turn->period;
+    }
+    turn->before = began;
+    turn->of = tstate;
+    thread->trying = 1;
+    double start = seconds_now();
+    result = turn->plain ? evaluate_plain(thread, tstate, frame, cache)
+                         : run_entry(thread, tstate, frame, entry);
+    double seconds = seconds_now() - start + (turn->plain ? 0 : choosing);
+    thread->trying = 0;
+    turn->shortest = seconds < turn->shortest ? seconds : turn->shortest;
+    turn->disturbed |= result == NULL || turn->conversions != cache->counters.conversions;
+    if (--turn->calls_left == 0) {
+        end_turn(entry, trial, result);
+    }
+end:
+    turn->busy = 0;
+    Py_DECREF(trial);
+    return result;
+}
+
 /* A frame by what is known of its code. */
 static PyObject *
 evaluate_known(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
@@ -311,6 +424,7 @@ evaluate_known(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreter
     CodeState *state = cache_state(cache, (PyObject *)frame_code(frame));
     EntryObject *entry = NULL;
     PyObject *result;
+    double began = 0;
     int status = -1;
     if (state != NULL && state->kind == CODE_SKIP) {
         cache->counters.skipped_frames++;
@@ -320,13 +434,25 @@ evaluate_known(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreter
         status = 2;
     }
     else if (state != NULL) {
+        for (Py_ssize_t i = 0; i < state->count && began == 0; i++) {
+            began = entry_is_tried(thread, state->entries[i]) ? seconds_now() : 0;
+        }
         status = choose_entry(thread, cache, state, frame, &entry);
     }
     switch (status) {
     case 0:
         return evaluate_original(thread, tstate, frame, 0);
     case 1:
-        result = run_entry(thread, tstate, frame, entry);
+        if (entry->plain && mode_in_force(cache) == MODE_DEFAULT) {
+            result = evaluate_plain(thread, tstate, frame, cache);
+        }
+        else if (began != 0 && entry_is_tried(thread, entry) &&
+                 mode_in_force(cache) == MODE_DEFAULT) {
+            result = evaluate_measured(thread, tstate, frame, cache, entry, began);
+        }
+        else {
+            result = run_entry(thread, tstate, frame, entry);
+        }
         Py_DECREF(entry);
         return result;
     case 2:

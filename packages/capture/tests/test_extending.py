@@ -52,6 +52,49 @@ def test_a_constant_result_of_a_tensor_breaks() -> None:
     assert "not known at capture" in compiler.records.breaks[0].what
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    @fc.assume_constant_result
+    def largest(self, times: int = 1) -> float:
+        return times * float(self.linear.weight.abs().max())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) / self.largest() + self.largest(times=2)
+
+
+def test_a_constant_result_of_what_the_program_has_before() -> None:
+    @fc.assume_constant_result
+    def ordered(x: torch.Tensor) -> torch.Tensor:
+        return x.sort().values
+
+    kept = torch.randn(2)
+
+    @fc.optimize(nopython=True)
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + ordered(kept) * ordered(x)
+
+    module, x = Scaled(), torch.randn(2)
+    torch.testing.assert_close(f(x), x + kept.sort().values * x.sort().values)
+    torch.testing.assert_close(fc.optimize(nopython=True)(module)(x), module(x))
+
+
+def test_a_constant_result_of_what_the_call_has_changed_breaks() -> None:
+    @fc.assume_constant_result
+    def total(x: torch.Tensor) -> float:
+        return float(x.sum())
+
+    @fc.compile
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * total(x)
+
+    x = torch.ones(3)
+    torch.testing.assert_close(f(x), torch.full((3,), 12.0))
+
+
 def test_a_disallowed_function_ends_the_graph() -> None:
     @fc.disallow_in_graph
     def outside(x: torch.Tensor) -> torch.Tensor:

@@ -49,7 +49,7 @@ def test_the_step_of_an_optimizer(backend: Any) -> None:
 
 
 def test_a_break_in_torchs_own_function_is_told(backend: Any) -> None:
-    compiled = fc.compile(torch.nonzero, backend=backend, fullgraph=True)
+    compiled = fc.compile(torch.nonzero, backend=backend, fullgraph=True, dynamic=False)
     with pytest.raises(fc.Unsupported, match="FB0004"):
         compiled(torch.ones(2))
 

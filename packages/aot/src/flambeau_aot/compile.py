@@ -166,13 +166,16 @@ class Pipeline:
                 halves = split(work.joint, saved, classes)
             higher = None
             if self.options.higher_order:
-                own = (program, work.joint, surroundings, self._derivative, self.options.name)
-                higher = Derivatives(*own).higher
+                own = (program, work.joint, surroundings, self._derivative, self._traced)
+                higher = Derivatives(*own, self.options.name).higher
                 refuse_requests(work.joint, higher, self.options.name)
             compiled = self._training(work, halves, higher)
             compiled.higher = higher
         compiled.again = lambda others: self.compile(replace(program, symbolic=()), others)
         return compiled
+
+    def _traced(self, program: InputProgram, examples: Sequence[Any]) -> Joint:
+        return trace(program, examples, self.decompositions, HIGHER_ORDER)
 
     def _derivative(self, program: InputProgram, examples: Sequence[Any]) -> Compiled:
         options = replace(self.options, name=program.name)

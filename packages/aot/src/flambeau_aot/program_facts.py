@@ -23,7 +23,7 @@ from flambeau_aot.partition.split import Halves, readers_of, tangents_of
 from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.runtime.saved_values import Crossing
 from flambeau_aot.runtime_plan import RuntimePlan
-from flambeau_aot.sizes import TensorLayout
+from flambeau_aot.sizes import TensorLayout, has_symbols, own_data_symbols
 
 
 def inference_info(joint: Joint, options: Options) -> GraphInfo:
@@ -121,16 +121,23 @@ def _alone(node: fx.Node) -> bool:
 
 def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
     """What the autograd function needs to know of the halves."""
+    by_data: dict[Any, tuple[int, int]] = {}
+    if any(has_symbols(x.meta["val"]) for x in joint.tangents):
+        for place, node in enumerate(joint.outputs[: joint.plan.visible]):
+            for symbol, dim in own_data_symbols(node.meta["val"]):
+                by_data.setdefault(symbol, (place, dim))
+    symbols = [*joint.open_sizes, *by_data]
     return Crossing(
         saved=halves.saved,
         grads=halves.grads,
-        tangents=tuple(TensorLayout.of(x.meta["val"], joint.open_sizes) for x in joint.tangents),
+        tangents=tuple(TensorLayout.of(x.meta["val"], symbols) for x in joint.tangents),
         reusable=backward.reusable_inputs,
         tangents_of=tangents_of(joint)[: len(joint.primals)],
         readers_of=readers_of(joint, halves.saved_nodes),
         sparse=joint.sparse,
         presences=joint.presences,
         late=joint.late_writes,
+        sizes=tuple(by_data.values()),
     )
 
 

@@ -18,7 +18,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import FakeTensor, expression_of, symbolic_integer, symbolic_number
+from flambeau_aot._torch_compat import (
+    FakeTensor,
+    data_symbols,
+    expression_of,
+    symbolic_integer,
+    symbolic_number,
+)
 from flambeau_aot.refusals import refusal
 from flambeau_aot.size_operations import OPERATIONS, SizeOperation
 
@@ -69,6 +75,25 @@ def numbers_of(values: Iterable[object], symbols: Sequence[Any]) -> list[Any]:
     ]
 
 
+def symbolic_parts(value: object) -> Iterator[Any]:
+    """The symbolic sizes, strides and numbers in a nested structure of values."""
+    if isinstance(value, torch.Tensor):
+        if value.layout == torch.strided:
+            yield from filter(is_symbolic, (*value.shape, *value.stride()))
+    elif is_symbolic(value):
+        yield value
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        for item in value:
+            yield from symbolic_parts(item)
+
+
+def own_data_symbols(value: object) -> Iterator[tuple[Any, int]]:
+    """The symbols that depend on data and that are sizes of a tensor, each with its dimension."""
+    for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+        if is_symbolic(size) and expression_of(size).is_Symbol and data_symbols([size]):
+            yield expression_of(size), dim
+
+
 def _parts(values: Iterable[object]) -> Iterator[Any]:
     for value in values:
         parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
@@ -85,16 +110,29 @@ class SizeNodes:
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
         self._known: dict[Any, fx.Node] = {}
+        #: symbols of sizes that depend on data, by the node and the dimension that have them
+        self._owners: dict[Any, tuple[fx.Node, int]] = {}
 
     def given(self, node: fx.Node, symbol: Any) -> None:
         """Note that `node` is the value of a symbol."""
         self._known[symbol] = node
 
+    def made(self, node: fx.Node, value: Any) -> None:
+        """Note the symbols that depend on data and that `node` has: as a number, or as sizes."""
+        for symbol, dim in own_data_symbols(value):
+            self._owners.setdefault(symbol, (node, dim))
+        if is_symbolic(value) and expression_of(value).is_Symbol:
+            self._known.setdefault(expression_of(value), node)
+
     def node(self, number: Any) -> fx.Node | int | float:
-        """The node that computes a number, or the number that it is known to be."""
+        """The node that computes a number or a condition, or what it is known to be."""
+        expression = expression_of(number)
         if isinstance(number, torch.SymBool):
-            raise refusal("AO0017", part=number)
-        return self._node(expression_of(number), number)
+            if expression.is_Boolean and not expression.free_symbols:
+                return bool(expression)
+            if not expression.is_Relational:
+                raise refusal("AO0017", part=number)
+        return self._node(expression, number)
 
     def _node(self, expression: Any, like: Any) -> fx.Node | int | float:
         if expression.is_Integer:
@@ -104,16 +142,31 @@ class SizeNodes:
         known = self._known.get(expression)
         if known is not None:
             return known
+        if expression in self._owners:
+            return self._size(expression, *self._owners[expression])
         operation, parts = parts_of(expression)
         made = self._node(parts[0], like)
         whole = parts[0]
         for part in parts[1:]:
             whole = expression if part is parts[-1] else expression.func(whole, part)
             made = self._graph.call_function(operation.compute, (made, self._node(part, like)))
-            made.meta["val"] = symbolic_number(whole, like)
+            is_condition = getattr(whole, "is_Relational", False)
+            made.meta["val"] = like if is_condition else symbolic_number(whole, like)
         assert isinstance(made, fx.Node)
         self._known[expression] = made
         return made
+
+    def _size(self, symbol: Any, owner: fx.Node, dim: int) -> fx.Node:
+        """The size of a value, read once it is there: the value need not live for it."""
+        with self._graph.inserting_after(owner):
+            made = self._graph.call_function(torch.ops.aten.sym_size.int, (owner, dim))
+        made.meta["val"] = owner.meta["val"].shape[dim]
+        made.meta.update({key: owner.meta[key] for key in _OF_OWNERS if key in owner.meta})
+        self._known[symbol] = made
+        return made
+
+
+_OF_OWNERS = ("stack_trace",)
 
 
 def parts_of(expression: Any) -> tuple[SizeOperation, list[Any]]:

@@ -6,7 +6,7 @@ Invariant: eager and compiled get equal inputs in memory of their own and one ra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -78,10 +78,18 @@ def outcome(fn: Callable[..., Any], flat: list[Any]) -> tuple[list[Any], list[An
     return results, list(torch.autograd.grad(ends, leaves, weights, allow_unused=True))
 
 
-def check(op: Any, samples: int, layout: str = "as they are") -> Verdict:
-    """Compare the first so many samples of an operator, their tensors laid out so in memory."""
-    name = f"{op.name}.{op.variant_test_name}".rstrip(".")
-    ran = 0
+Call = Callable[..., Any]
+
+REFUSED = (RuntimeError, NotImplementedError, ValueError, IndexError, TypeError)
+"""What eager itself refuses a sample with."""
+
+
+def name_of(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}".rstrip(".")
+
+
+def calls(op: Any, samples: int) -> Iterator[tuple[Any, Call, list[Any]]]:
+    """The first so many samples, each with the operator as a function of flat values, and those."""
     torch.manual_seed(1)
     for sample in islice(op.sample_inputs("cpu", DTYPE, requires_grad=True), samples):
         flat, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
@@ -90,10 +98,18 @@ def check(op: Any, samples: int, layout: str = "as they are") -> Verdict:
             first, args, kwargs = pytree.tree_unflatten(list(values), _structure)
             return op.op(first, *args, **kwargs)
 
+        yield sample, call, flat
+
+
+def check(op: Any, samples: int, layout: str = "as they are") -> Verdict:
+    """Compare the first so many samples of an operator, their tensors laid out so in memory."""
+    name = name_of(op)
+    ran = 0
+    for _, call, flat in calls(op, samples):
         try:
             expected = outcome(call, [fresh(x, layout) for x in flat])
-        except (RuntimeError, NotImplementedError, ValueError, IndexError, TypeError):
-            continue  # eager itself refuses the sample
+        except REFUSED:
+            continue
         ran += 1
         try:
             given = outcome(aot.aot_function(call, aot.run_as_is), [fresh(x, layout) for x in flat])

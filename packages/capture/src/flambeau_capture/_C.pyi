@@ -20,6 +20,8 @@ class Entry:
     guards: GuardTree | None
     keepalive: Any
     info: Any
+    trial: EntryTrial | None
+    plain: bool
     hits: int
     def __init__(
         self, code: CodeType, guards: GuardTree | None, keepalive: Any = None, info: Any = None
@@ -38,11 +40,18 @@ class Turn(Protocol):
 class Trial(Protocol):
     def begin(self) -> Turn | None: ...
 
+class EntryTrial(Protocol):
+    def begin(self) -> int: ...
+    def end(
+        self, entry: Any, plain: bool, seconds: float, period: float, disturbed: bool, result: Any
+    ) -> None: ...
+
 class FrameCache:
     convert: Convert
     on_limit: OnLimit | None
     on_stillborn: OnLimit | None
     limit: int
+    guards_always: bool
     mode: str
     running: int
     def __init__(self, convert: Convert, *, limit: int = 8) -> None: ...

@@ -54,6 +54,7 @@ class Decorator:
         name, found = backends.lookup(backend)
         self.converter = FrameCompiler(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
+        self.cache.guards_always = options.nopython
         self.cache.on_limit = LimitWarning(self.converter, self.cache)
         self.cache.on_stillborn = functools.partial(_note_stillborn, weakref.ref(self))
         observe = getattr(found, "observe", None)
@@ -214,9 +215,8 @@ def _wrap_module(module: torch.nn.Module, compiler: Decorator) -> torch.nn.Modul
     kind = type(original.__name__, (original,), names)
     twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
-    for name, value in zip(
-        _SLOTS, (module, compiler, compiled(original.__call__, compiler.cache), {}), strict=True
-    ):
+    call = types.MethodType(compiled(original.__call__, compiler.cache), module)
+    for name, value in zip(_SLOTS, (module, compiler, call, {}), strict=True):
         object.__setattr__(twin, name, value)
     return twin
 
@@ -225,7 +225,7 @@ _SLOTS = ("__flambeau_original__", "__flambeau_compiler__", "__flambeau_call__",
 
 
 def _call_twin(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return self.__flambeau_call__(self.__flambeau_original__, *args, **kwargs)
+    return self.__flambeau_call__(*args, **kwargs)
 
 
 setattr(_call_twin, compat.UNSEEN, True)

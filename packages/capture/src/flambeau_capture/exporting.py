@@ -229,6 +229,9 @@ class _Seen:
 
         return call
 
+    # a graph in a file has no sizes that depend on data: an export says where there is one
+    backend.__dict__["supports_symbols"] = ("sizes", "integers", "floats")
+
     def refuse_changes(self) -> None:
         """Raises ExportError where the call changes objects; none is changed yet."""
         assert self.records is not None

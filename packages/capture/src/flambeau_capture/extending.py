@@ -62,7 +62,8 @@ def assume_constant_result(fn: F) -> F:
     """Calls of `fn` are made at capture and their result is taken to be the same ever after.
 
     No guard watches what `fn` reads: that the result does not change is the caller's word. The
-    arguments of a call must be known at capture (no tensors), else the call ends the graph.
+    arguments of a call must be there at capture (constants; objects, modules and tensors that the
+    program has before the call and does not change in it), else the call ends the graph.
     """
     _callable("assume_constant_result", fn)
     handles(fn, action=Action.CONSTANT)(

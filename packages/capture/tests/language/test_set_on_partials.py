@@ -12,6 +12,7 @@ READS = {
     "name": "getattr(p, '__name__', 'none')",
     "wrapped": "hasattr(p, '__wrapped__')",
     "text": "p.__doc__ is None",
+    "call": "(hasattr(p, '__call__'), p.__call__(x), p.__doc__)",
     "arguments": "(p.func is add, p.args, p.keywords)",
 }
 CHANGES = {

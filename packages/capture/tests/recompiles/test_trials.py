@@ -1,13 +1,24 @@
-"""Frames with breaks are timed in both forms, by a clock of the test's own; the faster stays."""
+"""Frames are timed in both forms, and the faster stays: those with breaks by a clock of the test's
+own, those of one graph by the frame hook."""
 
 import itertools
 import threading
+import time
 
 import pytest
 import torch
 from flambeau_capture import disable, optimize
 from flambeau_capture.api import compiler_of
-from flambeau_capture.frame.timing_trials import MARGIN, SURE, certainty
+from flambeau_capture.frame.timing_trials import (
+    CALLS,
+    MARGIN,
+    QUIET,
+    SHORT,
+    SURE,
+    TURNS,
+    EntryTrial,
+    certainty,
+)
 
 
 class Clock:
@@ -90,9 +101,9 @@ def test_what_chance_explains_decides_nothing():
     assert plain_frames(fn) <= 30
 
 
-def test_a_frame_of_one_graph_is_never_tried():
+def test_a_frame_of_one_graph_is_tried_for_a_backend_made_for_speed_alone():
     fn = tried(whole, Clock(1.0, 10.0))
-    run(fn, of=whole)
+    run(fn, 200, of=whole)
     assert plain_frames(fn) == 0
 
 
@@ -228,3 +239,184 @@ def test_certainty_is_that_of_the_rank_test():
     assert certainty(slow, fast) > SURE and certainty(fast, slow) < -SURE
     assert certainty(fast, fast) == 0.0
     assert certainty([1.0] * 5, [MARGIN] * 5) < -SURE
+
+
+class Slow:
+    """A backend made for speed whose graphs take 0.4 ms too long where the first size is small."""
+
+    made_for_speed = True
+
+    def __init__(self, small=8):
+        self.small, self.runs = small, 0
+
+    def __call__(self, module, inputs):
+        def run(*args):
+            self.runs += 1
+            if next(x for x in args if isinstance(x, torch.Tensor)).shape[0] <= self.small:
+                time.sleep(4e-4)
+            return module(*args)
+
+        return run
+
+
+def short_nap(x):
+    """Takes 0.1 ms, and none of it where it is compiled."""
+    return x * 2 + 1 if torch.compiler.is_compiling() else time.sleep(1e-4) or x * 2 + 1
+
+
+def whole_slow(fn=whole, backend=None, **choices):
+    backend = backend or Slow()
+    return optimize(backend, raise_internal_errors=True, **choices)(fn), backend
+
+
+ENOUGH = CALLS * (QUIET + 2 * TURNS) + CALLS
+
+
+def test_a_slow_frame_of_one_graph_runs_as_it_is_and_few_calls_ask_the_guards():
+    fn, backend = whole_slow()
+    run(fn, ENOUGH, of=whole)
+    (text,) = compiler_of(fn).records.settled
+    assert "whole" in text and "runs as it is" in text and "in parts" not in text
+    counted, runs = compiler_of(fn).cache.counters(), backend.runs
+    run(fn, 100, of=whole)
+    now = compiler_of(fn).cache.counters()
+    assert backend.runs == runs and now["calls"] == counted["calls"] + 100
+    assert now["plain_frames"] == counted["plain_frames"] + 100 and now["hits"] == counted["hits"]
+    compiler_of(fn).reset()
+    run(fn, 1, of=whole)
+    assert backend.runs == runs + 1
+
+
+def test_the_form_is_of_an_entry_and_the_other_sizes_stay_compiled():
+    fn, backend = whole_slow(short_nap, dynamic=False)
+    small, large = torch.ones(2), torch.ones(40)
+    for _ in range(ENOUGH):
+        fn(small), fn(large)
+    runs = backend.runs
+    for _ in range(50):
+        assert torch.equal(fn(small), whole(small)) and torch.equal(fn(large), whole(large))
+    assert backend.runs == runs + 50
+    for _ in range(200):
+        fn(small)
+    runs = backend.runs
+    for _ in range(100):  # the guards are asked again soon enough
+        fn(large)
+    assert backend.runs >= runs + 100 - 48
+
+
+def test_where_one_graph_is_wanted_every_call_asks_the_guards():
+    fn, backend = whole_slow(nopython=True)
+    run(fn, ENOUGH + 100, of=whole)
+    runs = backend.runs
+    assert plain_frames(fn) > 100
+    for _ in range(3):
+        fn(torch.ones(40))
+    assert backend.runs == runs + 3
+
+
+def test_a_fast_frame_of_one_graph_stays_compiled():
+    fn, backend = whole_slow(short_nap, Slow(small=0))
+    run(fn, ENOUGH, of=whole)
+    assert compiler_of(fn).records.settled == []
+    runs = backend.runs
+    run(fn, 50, of=whole)
+    assert backend.runs == runs + 50
+
+
+def test_one_graph_in_either_form_does_what_the_program_does():
+    def program(x, state):
+        state["calls"] += 1
+        y = torch.nn.functional.dropout(x, 0.5) * torch.rand(2)
+        return y + torch.randn(2), state["calls"]
+
+    def history(fn):
+        torch.manual_seed(3)
+        state, found = {"calls": 0}, []
+        x = torch.ones(2, requires_grad=True)
+        for _ in range(150):
+            y, count = fn(x, state)
+            y.sum().backward()
+            found.append((y.tolist(), count))
+        return found, state, x.grad.tolist(), torch.rand(3).tolist()
+
+    fn, _ = whole_slow(program, dynamic=True)
+    assert history(fn) == history(program)
+
+
+def entry_trial(seconds, result=None, turns=3 * TURNS):
+    """The verdict of a trial whose calls take `seconds(plain)`: their own, and to the next."""
+    decided = []
+    trial = EntryTrial("f", lambda entry, verdict: decided.append((entry, verdict)))
+    forms = []
+    for _ in range(turns):
+        calls = trial.begin()
+        assert abs(calls) == CALLS
+        plain = calls < 0
+        forms.append(plain)
+        trial.end("entry", plain, *seconds(plain), False, result)
+        if decided:
+            break
+    return decided, forms
+
+
+def test_of_a_differentiable_result_the_time_to_the_next_call_counts():
+    graded = torch.ones(2, requires_grad=True) * 1
+
+    def backward_is_slower(plain):
+        return (2e-5, 9e-5) if plain else (1e-5, 12e-5)
+
+    ((entry, verdict),), forms = entry_trial(backward_is_slower, [{"x": graded}])
+    assert entry == "entry" and verdict.slower and verdict.plain == 9e-5
+    assert not any(forms[:QUIET]) and any(forms)
+    ((_, verdict),), _ = entry_trial(backward_is_slower, graded.detach())
+    assert not verdict.slower and verdict.plain == 2e-5
+
+
+def test_long_calls_are_not_tried():
+    decided, forms = entry_trial(lambda plain: (2 * SHORT, 3 * SHORT))
+    assert decided == [("entry", None)] and not any(forms)
+
+
+def test_turns_in_which_something_is_compiled_do_not_count():
+    decided = []
+    trial = EntryTrial("f", lambda *told: decided.append(told))
+    for _ in range(100):
+        assert trial.begin() == CALLS  # the compiled form, as it is not calm
+        trial.end("entry", False, 1e-5, 1e-5, True, None)
+    assert decided == []
+
+
+def test_calls_that_raise_do_so_in_either_form_and_decide_nothing():
+    def raising(x, flag):
+        if flag:
+            raise ValueError("as the program says")
+        return x * 2
+
+    fn, _ = whole_slow(raising)
+    x = torch.ones(2)
+    for turn in range(2 * ENOUGH):
+        if turn % 5 == 4:
+            with pytest.raises(ValueError, match="as the program says"):
+                fn(x, True)
+        else:
+            assert torch.equal(fn(x, False), x * 2)
+
+
+def test_threads_run_an_entry_on_trial_at_once():
+    fn, _ = whole_slow()
+    run(fn, 1, of=whole)
+    failed = []
+
+    def work():
+        try:
+            run(fn, ENOUGH, of=whole)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert compiler_of(fn).cache.counters()["conversions"] == 1

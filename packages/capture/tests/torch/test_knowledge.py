@@ -45,7 +45,7 @@ def test_other_values_are_compiled_once_more_and_are_data_then(capture, backend,
 
 
 def test_values_are_guarded_with_both_values_told(capture, backend):
-    fn = capture(lambda x, n: x * n.item())
+    fn = capture(lambda x, n: x * len(range(n.item())))
     x = torch.ones(2)
     assert fn(x, torch.tensor(3)).tolist() == [3.0, 3.0]
     assert fn(x, torch.tensor(3)).tolist() == [3.0, 3.0] and len(backend) == 1
@@ -154,23 +154,23 @@ def test_what_was_written_to_in_inference_mode_is_not_known(capture):
     def run(x):
         n = torch.ones(3).long()
         n.add_(1)
-        return x * n.sum().item()
+        return x * len(range(n.sum().item()))
 
     def through_a_view(x):
         n = torch.ones(3).long()
         rest = n[1:].view(2)
         rest += 1
-        return x * n.sum().item()
+        return x * len(range(n.sum().item()))
 
     def of_an_input(x):
         n = torch.zeros(2, dtype=torch.long)
         n[0] = 4
-        return x.repeat(n.max())
+        return x.repeat(len(range(n.max())))
 
     def read(x):
         n = torch.arange(3)
         rows = torch.nn.functional.embedding(n, x.expand(3, 3))
-        return rows * n.sum().item()
+        return rows * len(range(n.sum().item()))
 
     for program, broken in ((run, 1), (through_a_view, 1), (of_an_input, 1), (read, 0)):
         with torch.inference_mode():
@@ -241,10 +241,10 @@ def test_memory_that_another_input_writes_to_is_not_known(capture):
 
 def test_random_numbers_and_weights_are_not_known(capture):
     def run(x):
-        return x * torch.randint(0, 5, (2,)).sum().item()
+        return x * len(range(torch.randint(0, 5, (2,)).sum().item()))
 
     def weights(x):
-        return x[: (x.sum() > 0).long() + 1]
+        return x[: len(range((x.sum() > 0).long() + 1))]
 
     for program in (run, weights):
         fn, x = capture(program), torch.ones(3)
@@ -258,7 +258,7 @@ def test_random_numbers_and_weights_are_not_known(capture):
 
 def test_it_can_be_left_out_and_an_export_has_none_of_it(capture, backend):
     def run(x, n):
-        return x * n.item()
+        return x * len(range(n.item()))
 
     fn = capture(run, small_values=False)
     assert fn(torch.ones(1), torch.tensor(2)).item() == 2.0
@@ -268,7 +268,7 @@ def test_it_can_be_left_out_and_an_export_has_none_of_it(capture, backend):
 
 
 def test_without_breaks_allowed_each_value_is_compiled(capture, backend):
-    fn = capture(lambda x, n: x * n.item(), nopython=True)
+    fn = capture(lambda x, n: x * len(range(n.item())), nopython=True)
     for n in (2, 3, 4, 2):
         assert fn(torch.ones(1), torch.tensor(n)).item() == n
     assert len(backend) == 3

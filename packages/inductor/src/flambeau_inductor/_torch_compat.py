@@ -39,6 +39,10 @@ def convolutions_tf32() -> bool:
     return bool(precision == "tf32")
 
 
+set_grad_mode = torch._C._set_grad_enabled
+"""Called with a bool."""
+
+
 def current_device() -> int:
     """Index of the current CUDA device; the driver has been started."""
     return int(torch._C._cuda_getDevice())
@@ -167,22 +171,18 @@ def expression_of(number: Any) -> Any:
     return number.node.expr
 
 
-def known_of_symbol(symbol: Any, like: Any) -> tuple[int, int | None, int | None]:
-    """The value that a symbol has in this compile, and its range (None: no such end)."""
+def known_of_symbol(symbol: Any, like: Any) -> tuple[int | None, int | None, int | None]:
+    """The value that a symbol has in this compile (None: it depends on data), and its range (None:
+    no such end)."""
     environment = like.node.shape_env
-    values = values_of(environment)
-    if symbol not in values:
-        # what runs compiled graphs imports this module, and starts without the primitives
-        from flambeau_prims import NotYetSymbolic
-
-        raise NotYetSymbolic(f"the size {symbol} depends on data")
+    value = values_of(environment).get(symbol)
     ranges = environment.var_to_range[symbol]
     low = int(ranges.lower) if ranges.lower.is_Integer else None
     high = int(ranges.upper) if ranges.upper.is_Integer else None
-    return int(values[symbol]), low, high
+    return (None if value is None else int(value)), low, high
 
 
-def symbolic_integer(symbol: Any, value: int, like: Any) -> Any:
+def symbolic_integer(symbol: Any, value: int | None, like: Any) -> Any:
     """A symbol as a number of the environment that `like` belongs to."""
     return like.node.shape_env.create_symintnode(symbol, hint=value)
 

@@ -151,6 +151,15 @@ def test_what_is_not_assumed_is_not_guarded() -> None:
     assert guards == []
 
 
+def test_what_no_triton_kernel_reads_is_not_guarded() -> None:
+    """Whether positions fit 32 bits is asked of what a kernel reads or writes."""
+    given = [torch.randn(4, 6), torch.randn(5, 7)]
+    _, (x, y) = compiled(lambda x, y: (x.sin(), y.t() @ y), given, "triton")
+    asked = {symbol for guard in assumed([x]) for symbol in guard.expr.free_symbols}
+    assert asked == {size.node._expr for size in x.shape}
+    assert not asked & {size.node._expr for size in y.shape}
+
+
 def test_what_is_assumed_is_told() -> None:
     """A table is read at positions known while compiling: they must be inside it."""
     table = torch.randn(50, 3)

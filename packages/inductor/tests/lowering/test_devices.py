@@ -8,16 +8,18 @@ from typing import Any
 
 import flambeau_inductor
 import pytest
+import sympy
 import torch
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
 from flambeau_prims import PRIMS
+from flambeau_prims._torch_compat import symbolic_mode
 from flambeau_prims.conformance.samples.cases import cases_of
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-GPU = torch.device("cuda")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 PLACED = sorted(
     name for name, p in PRIMS.items() if "device" in {a.name for a in p.overload._schema.arguments}
 )
@@ -53,6 +55,29 @@ def test_a_kernel_meets_one_device(name: str) -> None:
         program = schedule(lower_graph(fx.GraphModule(torch.nn.Module(), graph), fakes))
     places = {b.layout.device for b in program.buffers}
     assert places == {like.device}
+
+
+@pytest.mark.parametrize("places", [(GPU,), (CPU,), (GPU, CPU)])
+def test_a_number_is_made_where_it_is_read(places: tuple[torch.device, ...]) -> None:
+    """A float that varies is a tensor on each device that reads it, and on no other."""
+    mode, graph, read = symbolic_mode(), fx.Graph(), []
+    number = graph.placeholder("number")
+    symbol = sympy.Symbol("zf0", real=True)
+    number.meta["val"] = mode.shape_env.create_symfloatnode(symbol, hint=0.5)
+    with mode:
+        for place in places:
+            node = graph.placeholder(f"x{len(read)}")
+            node.meta["val"] = torch.empty(5, device=place)
+            named = {"dtype": torch.float32, "device": place}
+            filled = graph.call_function(PRIMS["full"].overload, ([5], number), named)
+            filled.meta["val"] = torch.empty(5, device=place)
+            read.append(graph.call_function(PRIMS["add"].overload, (node, filled)))
+            read[-1].meta["val"] = torch.empty(5, device=place)
+        graph.output(tuple(read))
+        program = schedule(lower_graph(fx.GraphModule(torch.nn.Module(), graph)))
+    layouts = {b.name: b.layout for b in program.buffers}
+    made = [layouts[name].device.type for name, _ in program.scalars]
+    assert sorted(made) == sorted(place.type for place in places)
 
 
 META = torch.device("meta")

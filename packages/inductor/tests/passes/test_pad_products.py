@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.loops import Store
+from flambeau_inductor.ir.nodes import name_of
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
 from flambeau_inductor.passes import pad_products as subject
-from flambeau_inductor.passes.node_queries import name_of
 from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.tuning import MEASURED, Tuning
 from torch import Tensor, fx

@@ -8,9 +8,9 @@ from typing import Any
 import flambeau_prims
 import pytest
 import torch
+from flambeau_inductor.ir.nodes import name_of
 from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.lowering import lower_graph
-from flambeau_inductor.passes.node_queries import name_of
 from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.schedule import schedule
 from torch import Tensor, fx

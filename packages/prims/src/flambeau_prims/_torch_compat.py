@@ -57,6 +57,14 @@ def _onednn_takes_bfloat16() -> bool:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+@functools.cache
+def soft_margin_by_log1p() -> bool:
+    """Whether eager's soft margin loss tells a loss near 0 from none: it depends on the version."""
+    with torch.utils._python_dispatch._disable_current_modes():  # a question to the kernel
+        loss = torch.nn.functional.soft_margin_loss(torch.tensor(30.0), torch.tensor(1.0))
+        return bool(loss > 0)
+
+
 def argument_names(op: OpOverload) -> tuple[tuple[str, ...], frozenset[str]]:
     """Names of all arguments of `op` in order, and which of them are keyword-only."""
     known = parameters(op)
@@ -262,3 +270,12 @@ def fills_uninitialized_memory() -> bool:
         torch.are_deterministic_algorithms_enabled()
         and torch._C._get_deterministic_fill_uninitialized_memory()
     )
+
+
+def surely(condition: Any) -> bool:
+    """Whether a condition on sizes holds; no where data decides it, and nothing is assumed then."""
+    if not isinstance(condition, torch.SymBool):
+        return bool(condition)
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return bool(guard_or_false(condition))

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import torch
 
-from flambeau_prims._torch_compat import device_of
+from flambeau_prims._torch_compat import device_of, surely
 
 Size: TypeAlias = int
 Sizes: TypeAlias = Sequence[Size]
@@ -129,11 +129,11 @@ def suggests_channels_last(meta: TensorMeta) -> bool:
     least: Size = 0
     for dim in reversed(order):
         size, step = meta.shape[dim], meta.stride[dim]
-        if size == 0 or step < least:
+        if size == 0 or surely(step < least):
             return False
         if dim == 0 and least == meta.stride[1]:  # N111 and the like: ambiguous, so contiguous
             return False
-        least = step * size if size > 1 else step
+        least = step * size if size != 1 else step
     return True
 
 
@@ -142,10 +142,12 @@ def is_dense(shape: Sizes, stride: Sizes) -> bool:
     if is_contiguous(shape, stride):
         return True
     expected: Size = 1
-    for step, size in sorted((s, n) for n, s in zip(shape, stride, strict=True) if n != 1):
-        if step != expected:
+    waiting = [(n, s) for n, s in zip(shape, stride, strict=True) if n != 1]
+    while waiting:  # the next dimension outwards is the one with the right stride
+        found = next((k for k, (_, step) in enumerate(waiting) if step == expected), None)
+        if found is None:
             return False
-        expected = expected * size
+        expected = expected * waiting.pop(found)[0]
     return True
 
 
@@ -192,7 +194,7 @@ def dense_order(meta: TensorMeta) -> list[int]:
 
     def order(a: int, b: int) -> int:
         if strides[a] != strides[b]:
-            return -1 if strides[a] > strides[b] else 1
+            return -1 if surely(strides[a] > strides[b]) else 1
         # plain bools of two open sizes, as symbolic ones have no order
         return (bool(meta.shape[a] == 1) - bool(meta.shape[b] == 1)) or a - b
 
@@ -205,9 +207,9 @@ def _inner_to_outer(shape: Shape, metas: Sequence[TensorMeta], a: int, b: int) -
         step_a, step_b = meta.stride[a], meta.stride[b]
         if step_a == 0 or step_b == 0:
             continue
-        if step_a < step_b:
+        if surely(step_a < step_b):
             return -1
-        if step_a > step_b or shape[a] > shape[b]:
+        if surely(step_a > step_b) or surely(shape[a] > shape[b]):
             return 1
     return 0
 
@@ -228,7 +230,7 @@ def view_strides(shape: Shape, stride: Shape, new_shape: Sizes) -> Shape | None:
         chunk_ends = dim == 0 or (shape[dim - 1] != 1 and stride[dim - 1] != chunk * chunk_step)
         if not chunk_ends:
             continue
-        while target >= 0 and (filled < chunk or new_shape[target] == 1):
+        while target >= 0 and (surely(filled < chunk) or new_shape[target] == 1):
             result[target] = filled * chunk_step
             filled = filled * new_shape[target]
             target -= 1

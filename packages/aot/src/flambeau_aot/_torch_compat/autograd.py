@@ -56,6 +56,15 @@ def pass_accumulates() -> bool:
     return bool(engine.is_checkpoint_valid())
 
 
+def sees_layout(node: Any) -> bool:
+    """Whether the strides of a gradient matter to the autograd node it goes to: to any but a leaf's
+    without hooks, which lays it out as the leaf."""
+    if node is None:
+        return False
+    leaf = node.variable if node.name() == "torch::autograd::AccumulateGrad" else None
+    return leaf is None or bool(leaf._backward_hooks)
+
+
 def raises_when_run(node: Any) -> bool:
     """Whether an autograd node is there to raise where a backward pass comes to it."""
     return type(node).__name__ in ("Error", "DelayedError", "NotImplemented")

@@ -7,6 +7,7 @@ Invariant: no memory is touched, and nothing is assumed of a size by reading its
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -28,11 +29,29 @@ def environment_of(number: Any) -> Any:
     return number.node.shape_env
 
 
+def data_symbols(numbers: Iterable[Any]) -> set[Any]:
+    """The unbacked symbols of symbolic numbers: those that depend on the data of tensors."""
+    found: set[Any] = set()
+    for number in numbers:
+        expression = expression_of(number)
+        if expression.free_symbols:
+            from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+            found |= free_unbacked_symbols(expression)
+    return found
+
+
+def assume(condition: Any) -> None:
+    """Take a condition on sizes that depend on data for true: it is checked in the graph."""
+    from torch.fx.experimental.symbolic_shapes import expect_true
+
+    expect_true(condition)
+
+
 def symbolic_integer(expression: Any, like: torch.SymInt) -> Any:
     """A symbolic integer for an expression over the symbols of `like`'s environment."""
     environment = environment_of(like)
-    values = values_of(environment)
-    known = expression.xreplace(values)
+    known = expression.xreplace(values_of(environment))
     hint = int(known) if known.is_Integer else None
     return environment.create_symintnode(expression, hint=hint)
 
@@ -42,8 +61,9 @@ def symbolic_number(expression: Any, like: Any) -> Any:
     if expression.is_integer:
         return symbolic_integer(expression, like)
     environment = environment_of(like)
-    values = values_of(environment)
-    return environment.create_symfloatnode(expression, hint=float(expression.xreplace(values)))
+    known = expression.xreplace(values_of(environment))
+    hint = float(known) if known.is_number else None
+    return environment.create_symfloatnode(expression, hint=hint)
 
 
 def hint(number: Any) -> int:

@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -54,27 +54,33 @@ _holding = threading.Lock()
 def python_dispatcher(decomposed: Container[Any] = ()) -> Iterator[None]:
     """Context in which composite operators on symbolic sizes run their Python forms, and so do
     operators with kernels of their own that are not `decomposed`. Of such an operator the form is
-    another formula, whose values and gradients are not eager's.
+    another formula, whose values and gradients are not eager's; and so is that of its overload
+    that takes factors in place of sizes, which calls the operator here, as in eager.
 
     The forms are torch's, one table for the process: those are put aside while any thread is
     inside, and put back by the last one.
     """
     apart = [each for each in operators_with_python_forms() if each in decomposed]
+    resizing = {each: of for each, of in resizing_operators().items() if of in decomposed}
     with _holding:
-        for operator in apart:
+        for operator in (*apart, *resizing):
             _uses[operator] += 1
             if _uses[operator] == 1:
                 forms = operator.py_kernels
                 _withheld[operator] = {key: forms.pop(key) for key in _FORMS if key in forms}
+                if operator in resizing:
+                    forms.update(dict.fromkeys(_FORMS, _resizing(resizing[operator])))
                 operator._dispatch_cache.clear()
     try:
         with torch._C._EnablePythonDispatcher():
             yield
     finally:
         with _holding:
-            for operator in apart:
+            for operator in (*apart, *resizing):
                 _uses[operator] -= 1
                 if not _uses[operator]:
+                    for key in _FORMS:
+                        operator.py_kernels.pop(key, None)
                     operator.py_kernels.update(_withheld.pop(operator))
                     operator._dispatch_cache.clear()
 
@@ -86,13 +92,44 @@ def _is_composite(operator: Any) -> bool:
 
 
 @functools.cache
-def operators_with_python_forms() -> tuple[Any, ...]:
-    """ATen's operators with kernels of their own that have a Python form as well."""
+def _with_forms() -> tuple[Any, ...]:
+    """ATen's operators that have a Python form."""
     found = []
     for name in dir(torch.ops.aten):
         packet = getattr(torch.ops.aten, name)
         for kind in packet.overloads() if hasattr(packet, "overloads") else ():
             operator = getattr(packet, kind)
-            if any(key in operator.py_kernels for key in _FORMS) and not _is_composite(operator):
+            if any(key in operator.py_kernels for key in _FORMS):
                 found.append(operator)
     return tuple(found)
+
+
+def operators_with_python_forms() -> tuple[Any, ...]:
+    """Those with kernels of their own."""
+    return tuple(each for each in _with_forms() if not _is_composite(each))
+
+
+@functools.cache
+def resizing_operators() -> Mapping[Any, Any]:
+    """Overloads that resample an image to sizes or by factors, with what each calls: the operator
+    that takes sizes."""
+    packets = {each.overloadpacket for each in _with_forms() if each._overloadname == "vec"}
+    return {each.vec: each.default for each in packets}
+
+
+def _resizing(operator: Any) -> Callable[..., Any]:
+    """What eager computes of the overload by factors: the sizes, for the operator."""
+
+    def form(x: torch.Tensor, size: Sequence[Any] | None, *flags_and_factors: Any) -> Any:
+        *flags, factors = flags_and_factors
+        if (size is None) == (factors is None):
+            raise RuntimeError("Must specify exactly one of output_size and scale_factors")
+        spatial = x.shape[2:]
+        if size is None:
+            size = [
+                n * int(by) if by == int(by) else torch.sym_int(n * by)
+                for n, by in zip(spatial, factors, strict=True)
+            ]
+        return operator(x, size, *flags, *(factors or [None] * len(spatial)))
+
+    return form

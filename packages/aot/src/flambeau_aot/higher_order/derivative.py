@@ -139,11 +139,13 @@ def derivative(
     name: str,
     symbols: Sequence[int] = (),
     defined: Sequence[int] | None = None,
+    create_graph: bool = True,
 ) -> InputProgram:
     """The program of the gradients, of those of `joint.grads` that are not None, in that order.
 
     symbols: the values of the open sizes; the derivative is that of these sizes alone. defined: the
     cotangents there are, all of them by default; a gradient that depends on none of them is None.
+    create_graph: whether they are differentiated in turn, for which eager has formulas of its own.
     Its static tensors and first inputs are the primals read, its further inputs the cotangents.
     Running it raises DoubleBackwardError where the program now does something else than when it was
     first traced.
@@ -179,7 +181,7 @@ def derivative(
             raise refusal("AO0145", name=program.name)
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
             grads = torch.autograd.grad(
-                outputs, leaves, tangents, create_graph=True, allow_unused=True
+                outputs, leaves, tangents, create_graph=create_graph, allow_unused=True
             )
             _refuse_errors_inside(program.name, grads)
             return grads

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import pytree
+from flambeau_aot._torch_compat import current_value, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.derivative import (
     derivative,
@@ -28,6 +28,7 @@ from flambeau_aot.higher_order.derivative import (
     unread_input,
 )
 from flambeau_aot.inputs.binding import arguments, parts_of
+from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
@@ -35,7 +36,12 @@ from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
 from flambeau_aot.runtime.call import Call, Compiled
 from flambeau_aot.runtime.result_nodes import ended, linked
-from flambeau_aot.runtime.saved_values import DerivativeCall, HigherCall, HigherOrder
+from flambeau_aot.runtime.saved_values import (
+    DerivativeCall,
+    GradientLayout,
+    HigherCall,
+    HigherOrder,
+)
 from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
 
@@ -92,6 +98,10 @@ def _ends(
 
 
 CompileProgram = Callable[[InputProgram, Sequence[Any]], Compiled]
+TraceProgram = Callable[[InputProgram, Sequence[Any]], object]
+
+LAYOUTS = 8
+"""So many sets of layouts of cotangents are traced for one program."""
 
 
 def warn_of(error: Exception) -> None:
@@ -103,17 +113,20 @@ def warn_of(error: Exception) -> None:
 class Derivatives:
     """The derivatives of one compiled program, one for each set of cotangents that need grad.
 
-    compiled: None for one that runs eagerly. `told`: is called with why, once for each. `apart`:
-    makes of a function one that whoever has captured the program does not look into. observed:
-    whether a pass has run eagerly for what the caller has put on results.
+    trace: traces a program and compiles nothing. laid: by the layouts of cotangents, those of the
+    gradients. compiled: None for one that runs eagerly. `told`: is called with why, once for each.
+    `apart`: makes of a function one that whoever has captured the program does not look into.
+    observed: whether a pass has run eagerly for what the caller has put on results.
     """
 
     program: InputProgram
     joint: Joint
     ambience: Ambient
     compile: CompileProgram
+    trace: TraceProgram
     name: str
     compiled: dict[Any, Compiled | None] = field(default_factory=dict)
+    laid: dict[Any, Sequence[GradientLayout]] = field(default_factory=dict)
     told: Callable[[Exception], None] = field(default=warn_of)
     apart: Callable[[HigherCall], HigherCall] = field(default=lambda derive: derive)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -126,7 +139,7 @@ class Derivatives:
     def higher(self) -> HigherOrder:
         """What they need, with this as the callable. It refers to this and not the reverse, so that
         what a program drops is gone without the collector."""
-        return replace(self.needed, call=self)
+        return replace(self.needed, call=self, layouts=self.layouts)
 
     def __call__(self, call: DerivativeCall) -> Sequence[Gradient]:
         """Gradients, of those primals that have one, as part of the autograd graph.
@@ -138,6 +151,48 @@ class Derivatives:
         if not call.request and all(grad is None for grad in grads):
             return []
         return self.apart(self._derived)(call)
+
+    def layouts(
+        self, cotangents: Sequence[Gradient], symbols: Sequence[int]
+    ) -> Sequence[GradientLayout]:
+        """How eager lays out the gradients of those primals that have one, for cotangents laid out
+        as these are; () where that is not known: of a program that cannot be run again, and from
+        the ninth set of layouts on."""
+        defined = tuple(place for place, x in enumerate(cotangents) if x is not None)
+        known = [item.detach() for item in cotangents if item is not None]
+        pattern = (defined, tuple(item.stride() for item in known), tuple(symbols))
+        if self.needed.unrepeatable or self.joint.late_writes or self.joint.sparse:
+            return ()
+        if pattern not in self.laid and len(self.laid) < LAYOUTS:
+            with self.lock:
+                self.laid[pattern] = self._laid(known, symbols, defined)
+        return self.laid.get(pattern, ())
+
+    def _laid(
+        self, cotangents: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
+    ) -> Sequence[GradientLayout]:
+        """The same by a trace in which every input is a stand-in; () for what is not traced so."""
+        unread = replace(self.needed, read=(), kept=())
+        program = derivative(
+            self.program, self.joint, unread, self.name, symbols, defined, create_graph=False
+        )
+        found: list[GradientLayout] = []
+
+        def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
+            grads = program.run(params, args, tracer)
+            given = {id(item): place for place, item in zip(defined, args, strict=True)}
+            found[:] = [
+                None if x is None else given.get(id(x), tuple(current_value(x).stride()))
+                for x in grads
+            ]
+            return grads
+
+        try:
+            with self.ambience.restored(), torch.enable_grad():
+                self.trace(replace(program, run=run), cotangents)
+        except AotError:
+            return ()
+        return tuple(found)
 
     def _derived(self, call: DerivativeCall) -> Sequence[Gradient]:
         entry = None

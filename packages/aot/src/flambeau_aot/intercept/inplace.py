@@ -401,7 +401,7 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     name = call.name
     if _has_no_kernel(name.split(".")[0], out):
         raise refusal("AO0083", func=name, dtype=out.dtype)
-    before, base = tuple(out.shape), base_of(out)
+    before, base, written = tuple(out.shape), base_of(out), version(out)
     if torch.is_grad_enabled() and base.requires_grad:
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic "
@@ -425,6 +425,11 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
         raise refusal("AO0087", func=name, before=before, shape=tuple(out.shape)) from failure
     if failure is not None:
         raise failure
+    if is_functional(out) and version(out) == written:
+        # Written by an unsafe view of `out`, which functionalization takes for a copy, or not at
+        # all: some composite operators leave it out where a mode of dispatch is on.
+        given = {key: value for key, value in call.kwargs.items() if key != "out"}
+        out.copy_(call.func(*call.args, **given))
     return result
 
 

@@ -24,6 +24,7 @@ from flambeau_aot._torch_compat import (
     FakeTensor,
     FakeTensorMode,
     TorchDispatchMode,
+    assume,
     current_backward_sequence,
     decomposes_itself,
     expression_of,
@@ -102,6 +103,9 @@ _PRODUCTS = frozenset((_aten.mul.Tensor, _aten.mul.Scalar, _aten.dot.default, _a
 _QUOTIENTS = frozenset((_aten.div.Tensor, _aten.div.Scalar))
 _SUMS = frozenset((_aten.add.Tensor, _aten.sub.Tensor))
 
+
+ASSERTION = _aten._assert_scalar.default
+"""What raises where a condition on numbers does not hold."""
 
 HigherOrderCalls = Mapping[str, Callable[..., Any]]
 
@@ -203,6 +207,16 @@ class JointTracer(TorchDispatchMode):
         node = self.placeholder(str(number), number)
         self.sizes.given(node, expression_of(number))
         return node
+
+    def assertion(self, condition: Any, message: str) -> None:
+        """Record that a condition on sizes is checked, and hold it for true from here on."""
+        if condition is True:
+            return
+        made = self.sizes.node(condition) if is_symbolic(condition) else condition
+        node = self.graph.call_function(ASSERTION, (made, message))
+        node.meta.update(self._lines_now(), val=None)
+        if isinstance(made, fx.Node):
+            assume(condition)
 
     def placeholder(self, name: str, value: Any) -> fx.Node:
         """A new input of the graph; inputs come before every operator."""
@@ -429,6 +443,8 @@ class JointTracer(TorchDispatchMode):
 
     def _bind(self, node: fx.Node, result: Any) -> None:
         node.meta["val"] = result
+        if self.fakes.symbolic:
+            self.sizes.made(node, result)
         if isinstance(result, torch.Tensor):
             if result.layout != torch.strided:
                 raise self._refusal("AO0047", target=node.target, layout=result.layout)

@@ -18,12 +18,18 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import FakeTensor, FakeTensorMode, expression_of, is_conj_or_neg
+from flambeau_aot._torch_compat import (
+    FakeTensor,
+    FakeTensorMode,
+    data_symbols,
+    expression_of,
+    is_conj_or_neg,
+)
 from flambeau_aot.inputs.memory_overlap import bare, is_dense
 from flambeau_aot.joint.corrections import CORRECTIONS, KernelCorrection, contiguous
-from flambeau_aot.joint.nested import map_tensors
+from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.refusals import refusal
-from flambeau_aot.sizes import has_symbols
+from flambeau_aot.sizes import has_symbols, symbolic_parts
 
 TensorKey = tuple[Any, ...]
 
@@ -93,7 +99,7 @@ class FakeValues:
         devices: set[torch.device] = set()
         key = self._call_key(func, args, kwargs, devices)
         if key is not None:
-            described = self._memo.get(key)
+            described = self._memo.get(key) or self._memo.get((key, _identities(args)))
             if described is not None:
                 self.remembered += 1
                 return self._rebuild(described)
@@ -114,8 +120,17 @@ class FakeValues:
         if key is not None:
             described = self._describe(result)
             if described is not None:
-                self._memo[key] = described
+                self._memo[(key, _identities(args)) if self._is_counted(result, args) else key] = (
+                    described
+                )
         return result
+
+    def _is_counted(self, result: Any, args: Any) -> bool:
+        """Whether a size of a result is counted in the data: the same for the same values alone."""
+        if not self.symbolic:
+            return False
+        found = data_symbols(symbolic_parts(result))
+        return bool(found) and not found <= data_symbols(symbolic_parts(args))
 
     def _correct(self, parts: list[Any], told: Mapping[int, KernelCorrection]) -> None:
         for place, said in told.items():
@@ -214,6 +229,11 @@ def _key(value: torch.Tensor) -> TensorKey:
     shape, stride, offset = map(_keyed, (value.shape, value.stride(), value.storage_offset()))
     device = value.fake_device if isinstance(value, FakeTensor) else value.device
     return shape, stride, offset, value.dtype, device
+
+
+def _identities(args: Any) -> tuple[int, ...]:
+    """Which values these are; all live as long as the trace."""
+    return tuple(map(id, tensors_in(args)))
 
 
 def _keyed(value: Any) -> Any:

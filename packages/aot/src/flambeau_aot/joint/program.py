@@ -20,13 +20,13 @@ from flambeau_aot._torch_compat import (
     DATA_DEPENDENT_ERRORS,
     FakeTensor,
     FakeTensorMode,
+    environment_of,
     sequence_number,
 )
 from flambeau_aot.errors import AotError, is_refusal
-from flambeau_aot.joint.dispatch_mode import JointTracer
-from flambeau_aot.joint.source_lines import Lines
+from flambeau_aot.joint.dispatch_mode import ASSERTION, JointTracer
 from flambeau_aot.refusals import refusal
-from flambeau_aot.sizes import has_symbols
+from flambeau_aot.sizes import has_symbols, symbolic_parts
 
 Run = Callable[[Sequence[torch.Tensor], Sequence[Any], JointTracer], Any]
 
@@ -50,6 +50,8 @@ class InputProgram:
     """Whether it makes tensor subclasses."""
     fake_mode: type[FakeTensorMode] = FakeTensorMode
     """The class of the mode that whoever captured it has used: another one may take long to load"""
+    environment: Any = None
+    """The shape environment of sizes that depend on data, where it has any."""
 
 
 def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
@@ -65,14 +67,17 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     inputs, stand_ins = [str(x.target) for x in nodes], [x.meta.get("val") for x in nodes]
 
     def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
-        return _interpret(gm, position, params, args, tracer.lines)
+        return _interpret(gm, position, params, args, tracer)
 
     symbolic = tuple(stand_ins) if any(map(has_symbols, stand_ins)) else ()
     modes = [type(value.fake_mode) for value in stand_ins if isinstance(value, FakeTensor)]
     mode = modes[0] if modes else FakeTensorMode
     static = tuple(tensors[target] for target in names)
     own = (name, static, tuple(names), tuple(inputs), run)
-    return InputProgram(*own, False, True, symbolic, mode)
+    values = (x.meta.get("val") for x in gm.graph.nodes)
+    numbers = symbolic_parts(values)
+    environment = next((environment_of(each) for each in numbers), None)
+    return InputProgram(*own, False, symbolic=symbolic, fake_mode=mode, environment=environment)
 
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> InputProgram:
@@ -103,8 +108,9 @@ def _interpret(
     position: dict[str, int],
     params: Sequence[torch.Tensor],
     args: Sequence[Any],
-    lines: Lines,
+    tracer: JointTracer,
 ) -> Any:
+    lines = tracer.lines
     values: dict[fx.Node, Any] = {}
     remaining = iter(args)
     for node in gm.graph.nodes:
@@ -121,7 +127,9 @@ def _interpret(
             return given[0]
         lines.enter(node.meta, sequence_number())
         try:
-            if node.op == "call_function":
+            if node.target is ASSERTION:  # a condition has no truth while it is traced
+                tracer.assertion(*given)
+            elif node.op == "call_function":
                 values[node] = node.target(*given, **named)  # type: ignore[operator]
             elif node.op == "call_method":
                 values[node] = getattr(given[0], str(node.target))(*given[1:], **named)

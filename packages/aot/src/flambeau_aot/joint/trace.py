@@ -214,7 +214,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     requires_grad = any(tensor.requires_grad for tensor in primals)
     symbols = symbols_of(program.symbolic)
     numbers = numbers_of(program.symbolic, symbols)
-    environment = environment_of(numbers[0]) if numbers else None
+    environment = environment_of(numbers[0]) if numbers else program.environment
     tracer = JointTracer(attempt, environment, program.fake_mode)
     values = [
         *(tracer.fakes.like(tensor) for tensor in program.static),
@@ -234,7 +234,11 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     tracer.stack_lines = program.lines_from_stack
     facts = facts_of(values, primals, input_plan.static, len(input_plan.merged))
     stand_ins = [stand_in(value, known) for value, known in zip(values, facts, strict=True)]
-    with functionalization(), tracer, _python_forms(bool(numbers), attempt.decompositions):
+    with (
+        functionalization(),
+        tracer,
+        _python_forms(environment is not None, attempt.decompositions),
+    ):
         parts = parts_of(input_plan, [item.wrapper for item in stand_ins])
         sparse: list[Use] = []
         hidden = any(hides_grad(inputs[part.member.position]) for part in parts)
@@ -257,7 +261,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     refuse_written_aliases(effects, history)
     # before the backward pass lets go of what is kept
     kept, freed = kept_by_autograd(effects, history), freed_with(effects, history)
-    with _python_forms(bool(numbers), attempt.decompositions):
+    with _python_forms(environment is not None, attempt.decompositions):
         found = backward_part(effects, sparse)
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):

@@ -28,6 +28,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.cost import WRITE_PART, recompute_cost, save_cost
 from flambeau_aot.partition.problem import Problem, mark_of
 from flambeau_aot.partition.split import backward_only, forward_part
+from flambeau_aot.sizes import is_symbolic
 
 Edge = tuple[Hashable, Hashable, int | None]
 """From, to, capacity; None is infinite."""
@@ -73,7 +74,8 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
     def is_saved(node: fx.Node) -> bool:
         known = node in early or not in_backward(node)
         marked = node.op == "call_function" and mark_of(node) == "must_recompute"
-        return known and node not in late and isinstance_tensor(node) and not marked
+        whole = isinstance_tensor(node) or is_symbolic(node.meta["val"])
+        return known and node not in late and whole and not marked
 
     found = computed_from(
         joint.grads,
@@ -87,6 +89,9 @@ def isinstance_tensor(node: fx.Node) -> bool:
     """Whether a node's value is one tensor, rather than a list of them."""
     return hasattr(node.meta["val"], "shape")
 
+
+_NUMBER = 64
+"""What it costs to keep a size that depends on data, in bytes: it crosses as a tensor."""
 
 _SOURCE, _SINK = "source", "sink"
 
@@ -126,6 +131,8 @@ def cheapest(
 def _saving(problem: Problem, node: fx.Node, runs_once: Callable[[fx.Node], bool]) -> int | None:
     if node in problem.joint.symbols:
         return 0  # both halves take them
+    if is_symbolic(node.meta["val"]):
+        return _NUMBER
     if not isinstance_tensor(node):
         return None
     if not problem.owned(node):

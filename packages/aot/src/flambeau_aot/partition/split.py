@@ -10,8 +10,9 @@ writes to is saved as a copy, for its own memory has another value by then.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,7 +28,9 @@ from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
 from flambeau_aot.runtime_plan import Saved
-from flambeau_aot.sizes import has_symbols
+from flambeau_aot.sizes import has_symbols, is_symbolic
+
+aten = torch.ops.aten
 
 
 class TracedModule(fx.GraphModule):
@@ -159,6 +162,9 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     order = {node: index for index, node in enumerate(joint.graph.nodes)}
     chosen = {_copied_as(node, written) for node in saved} - set(joint.symbols)
     crossing = sorted(chosen, key=lambda node: order[node])
+    numbers = {_as_tensor(node): node for node in crossing if is_symbolic(node.meta["val"])}
+    carried = {node: tensor for tensor, node in numbers.items()}
+    crossing = [carried.get(node, node) for node in crossing]
     primal_index = {node: index for index, node in enumerate(joint.primals)}
     outputs: list[fx.Node] = list(joint.outputs)
     first_output = {node: index for index, node in reversed([*enumerate(outputs)])}
@@ -183,7 +189,7 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     given = [*crossing, *joint.late_inputs, *joint.symbols]
     checks = _computable([n for n in late if has_effect(n.target)], set(given))
     backward, again = extract(
-        given, distinct, joint.graph, checks, asked=lambda node: node not in late
+        given, distinct, joint.graph, checks, asked=lambda node: node not in late, numbers=numbers
     )
     place_of = {node: index for index, node in enumerate(distinct)}
     twice = [node for node in joint.graph.nodes if node in ran and node in again]
@@ -197,6 +203,19 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
         recomputed=tuple(str(node.target) for node in twice if node.target is not operator.getitem),
         recomputed_share=sum(_work(node, known) for node in twice) / all_work if all_work else 0.0,
     )
+
+
+def _as_tensor(number: fx.Node) -> fx.Node:
+    """A number as a tensor of no dimension: autograd saves tensors alone."""
+    source = number
+    while not isinstance(source.meta["val"], torch.Tensor):
+        source = source.all_input_nodes[0]
+    is_float = isinstance(number.meta["val"], torch.SymFloat)
+    named = {"dtype": torch.float64 if is_float else torch.int64, "device": torch.device("cpu")}
+    with number.graph.inserting_after(number):
+        made = number.graph.call_function(aten.scalar_tensor.default, (number,), named)
+    made.meta["val"] = source.meta["val"].new_empty((), **named)
+    return made
 
 
 def _computable(nodes: Iterable[fx.Node], given: set[fx.Node]) -> list[fx.Node]:
@@ -260,13 +279,15 @@ def extract(
     also: Sequence[fx.Node] = (),
     copies: Iterable[int] = (),
     asked: Callable[[fx.Node], bool] = lambda node: False,
+    numbers: Mapping[fx.Node, fx.Node] = MappingProxyType({}),
 ) -> tuple[fx.Graph, set[fx.Node]]:
     """The subgraph that computes `outputs` and `also` from `inputs`, and the operators in it.
 
     An operator that is `asked` for stands just before the first that reads it, so that its value
-    lives no longer than it must; the others keep their order.
+    lives no longer than it must; the others keep their order. numbers: by an input that is a tensor
+    of no dimension, the number that is read off it.
     """
-    needed = computed_from((*outputs, *also), given=set(inputs))
+    needed = computed_from((*outputs, *also), given={*inputs, *numbers.values()})
     outside = [node for node in needed if node.op == "placeholder"]
     if outside:
         names = [node.name for node in outside]
@@ -277,6 +298,9 @@ def extract(
         copy = graph.placeholder(node.name)
         copy.meta = dict(node.meta)
         made[node] = copy
+    for tensor, number in numbers.items():
+        made[number] = graph.call_function(aten._local_scalar_dense.default, (made[tensor],))
+        made[number].meta = dict(number.meta)
     for node in source.nodes:
         if node in needed and not asked(node):
             _put(node, made, graph, needed)
@@ -292,7 +316,6 @@ def extract(
 
 def _copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """A copy of a value with the same strides, gaps included: the backward part counts on them."""
-    aten = torch.ops.aten
     value: FakeTensor = node.meta["val"]
     numbers = (*value.shape, *value.stride())
     if not all(isinstance(number, int) for number in numbers) or not has_gaps(value):

@@ -33,6 +33,7 @@ from flambeau_aot._torch_compat import (
     pass_accumulates,
     saved_tensors_released,
     saved_where_checked,
+    sees_layout,
     separate_hooks,
     transforms_active,
     version,
@@ -57,6 +58,7 @@ from flambeau_aot.runtime.saved_values import (
     assembled,
     harmless,
     have_tangents,
+    laid_as,
     over_samples,
 )
 from flambeau_aot.runtime.single_run import Gradient, gradients, new_anchor, waiting
@@ -222,7 +224,7 @@ class Differentiation:
             known.update(zip(self.kept, ctx.held, strict=True))
         for n, item in enumerate(crossing.late):
             known[item.primal] = ctx.late[n]
-        symbols = ctx.symbols if self.plan.inputs.symbols else ()
+        symbols = ctx.symbols if self.plan.inputs.symbols or crossing.sizes else ()
         cotangents = [
             None if item is None else as_traced(item, layout.at(symbols))
             for item, layout in zip(given, crossing.tangents, strict=True)
@@ -231,7 +233,8 @@ class Differentiation:
         main = ctx if self.once and torch.is_grad_enabled() else None
         read = [known[index] for index in higher.handed]
         assert higher.call is not None
-        return higher.call(DerivativeCall(read, cotangents, streams_before, symbols, request, main))
+        sizes = symbols[: len(self.plan.inputs.symbols)]
+        return higher.call(DerivativeCall(read, cotangents, streams_before, sizes, request, main))
 
     def differentiable(
         self, ctx: Any, given: Sequence[Any], request: Request | None = None
@@ -242,6 +245,33 @@ class Differentiation:
         if any(item is None for item in given):
             refuse_unasked(ctx, defined)
         return defined
+
+    def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:
+        """The gradients laid out as eager's are for these cotangents, if anyone sees it: one that
+        a leaf takes without hooks lies as the leaf does. Those of sizes by data lie as traced."""
+        if self.higher is None or self.higher.layouts is None or self.crossing.sizes:
+            return found
+        symbols = ctx.symbols if self.plan.inputs.symbols else ()
+        layouts = [layout.at(symbols) for layout in self.crossing.tangents]
+        pairs = [(x, own) for x, own in zip(given, layouts, strict=True) if x is not None]
+        plain = all(x.layout == torch.strided and x.dtype == own.dtype for x, own in pairs)
+        if not plain or all(x.stride() == own.stride for x, own in pairs):
+            return found
+        ends = zip(ctx.next_functions, found, strict=False)
+        seen = any(x is not None and sees_layout(end) for (end, _), x in ends)
+        if pass_accumulates() and not seen:
+            return found
+        known = self.higher.layouts(given, symbols)
+        if not known:
+            return found
+        return tuple(
+            given[layout]
+            if isinstance(layout, int)
+            else laid_as(gradient, layout)
+            if gradient is not None and layout is not None
+            else gradient
+            for gradient, layout in zip(found, self.crossing.by_primal(known), strict=True)
+        )
 
     def in_one_run(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
         """The gradients where those of an earlier pass bring some, too."""
@@ -335,8 +365,9 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     if own.reads_vary or own.in_turn:
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
-    if symbols:
-        lines.append(f"    ctx.symbols = {symbols}")
+    by_data = [f"outputs[{place}].size({dim})" for place, dim in crossing.sizes]
+    if symbols or by_data:
+        lines.append(f"    ctx.symbols = {display([f'*{symbols}'] * bool(symbols) + by_data)}")
     if crossing.late:
         late = [f"primals[{item.primal}]" for item in crossing.late]
         lines.append(f"    ctx.late = {display(late)}")
@@ -401,6 +432,10 @@ def _backward(
     results = results[: len(crossing.tangents_of)]
     anchor = ["anchor"] * own.once
     count = plan.visible + len(plan.inside)
+
+    def again(found: str) -> str:
+        return found if one_of_many else f"own.laid(ctx, {display(given)}, {found})"
+
     inputs = ", ".join([*(f"c{index}" for index in range(count)), *anchor])
     lines = [f"def backward(ctx, {inputs}):"]
     if given:
@@ -451,20 +486,26 @@ def _backward(
     for place, name in enumerate(given):
         at = "" if crossing.tangents[place].sized is None else ".at(ctx.symbols)"
         lines.append(f"    args.append(as_traced({name}, layout{place}{at}))")
+    if given:
+        other = [f"args[{at - len(given)}] is not {name}" for at, name in enumerate(given)]
+        lines.append(f"    moved = {' or '.join(other)}")
     for place, presence in enumerate(crossing.presences):
         known = " and ".join(f"{given[i]} is None" for i in presence.tangents)
         lines.append(f"    args.append(flag{place}[not ({known})])")
     if crossing.late:
         lines.append("    args.extend(ctx.late)")
     if plan.inputs.symbols:
-        lines.append("    args.extend(ctx.symbols)")
+        lines.append(f"    args.extend(ctx.symbols[:{len(plan.inputs.symbols)}])")
     lines.append("    grads = graph(args)")
     lines.extend(f"    {copy}" for copy in copies)
     if len(given) > 1:
         lines.append(f"    if {missing}:")
         lines.append(f"        found = own.crossing.defined({display(results)}, {display(given)})")
         lines.append("        refuse_unasked(ctx, found)")
-        lines.append("        return found")
+        lines.append(f"        return {again('found')}")
+    if given and not one_of_many:
+        lines.append("    if moved:")
+        lines.append(f"        return {again(display(results))}")
     lines.append(f"    return {display(results)}")
     scope: dict[str, Any] = {
         "is_grad_enabled": torch.is_grad_enabled,

@@ -11,7 +11,7 @@ torch's description of it how its result is laid out in eager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from flambeau_aot._torch_compat import FakeTensor, base_of, copied, expression_o
 from flambeau_aot.errors import CompilerContractError
 from flambeau_aot.inputs.memory_overlap import expanded
 from flambeau_aot.interface import Boxed
-from flambeau_aot.sizes import has_symbols, sized
+from flambeau_aot.sizes import is_symbolic, mentions_symbols, sized, symbols_of
 
 Extent = tuple[int, int, int]
 
@@ -59,7 +59,7 @@ class Checked:
         self.call = call
         self.contract = contract
         self.nodes = [] if gm is None else _outputs(gm)
-        self.layouts = None if gm is None else _layouts(gm, self.nodes)
+        self.layouts = None if gm is None else _Layouts(gm, self.nodes)
         self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
         self.as_is = bool(getattr(call, AS_IS, False))
@@ -76,10 +76,12 @@ class Checked:
             return self._first(args)
         if not (copies or self.views or self.laid_otherwise):
             return self.call(args)
-        layouts = self.layouts(args) if self.laid_otherwise and self.layouts is not None else []
+        wanted = None if self.layouts is None else self.layouts.given(args)
         outputs = list(self.call(args))
-        for index in self.laid_otherwise:
-            outputs[index] = laid(outputs[index], layouts[index][1])
+        if self.laid_otherwise and self.layouts is not None:
+            layouts = self.layouts(wanted, outputs)
+            for index in self.laid_otherwise:
+                outputs[index] = laid(outputs[index], layouts[index][1])
         for index in copies:
             outputs[index] = copied(outputs[index])
         for index in self.views:
@@ -95,7 +97,7 @@ class Checked:
         ]
         taken = [(-1, value, extent(value)) for value in others]
         updated = {output: args[place] for output, place in self.contract.updates}
-        layouts = self.layouts(args) if self.layouts is not None else []
+        wanted = None if self.layouts is None else self.layouts.given(args)
         returned = self.call(args)
         if not isinstance(returned, (list, tuple)):
             kind = type(returned).__name__
@@ -105,6 +107,7 @@ class Checked:
             )
         outputs = list(returned)
         if self.layouts is not None:
+            layouts = self.layouts(wanted, outputs)
             self._check(outputs, layouts)
             for index in self.laid_otherwise:
                 outputs[index] = laid(outputs[index], layouts[index][1])
@@ -159,7 +162,7 @@ class Checked:
             )
         laid_otherwise: list[int] = []
         for index, (value, node) in enumerate(zip(outputs, self.nodes, strict=True)):
-            if node is None:
+            if node is None or layouts[index] is None:
                 continue
             shape, stride = layouts[index]
             problem = _difference(value, node.meta["val"].dtype, shape)
@@ -179,18 +182,40 @@ def _outputs(gm: fx.GraphModule) -> list[fx.Node | None]:
     return list(output.args[0])  # type: ignore[arg-type]
 
 
-def _layouts(
-    gm: fx.GraphModule, nodes: Sequence[fx.Node | None]
-) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """From the graph's inputs to shape and strides of its outputs."""
-    traced = [node.meta["val"] if node is not None else None for node in nodes]
-    wanted = [None if v is None else (tuple(v.shape), tuple(v.stride())) for v in traced]
-    if not any(value is not None and has_symbols(value) for value in traced):
-        return lambda args: wanted
-    inputs = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
-    places = [place for place, value in enumerate(inputs) if isinstance(value, torch.SymInt)]
-    at = sized(wanted, [expression_of(inputs[place]) for place in places])
-    return lambda args: at([args[place] for place in places])
+class _Layouts:
+    """Shape and strides of a graph's outputs, at the sizes of a call: of symbols among its inputs,
+    and of those that depend on data, which are read off the outputs. An output with one that is no
+    size of any is not looked at."""
+
+    def __init__(self, gm: fx.GraphModule, nodes: Sequence[fx.Node | None]) -> None:
+        traced = [node.meta["val"] if node is not None else None for node in nodes]
+        inputs = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
+        self.places = [k for k, value in enumerate(inputs) if isinstance(value, torch.SymInt)]
+        symbols = [expression_of(inputs[place]) for place in self.places]
+        by_data: dict[Any, tuple[int, int]] = {}
+        for place, value in enumerate(traced):
+            for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+                if is_symbolic(size) and expression_of(size).is_Symbol:
+                    by_data.setdefault(expression_of(size), (place, dim))
+        known = dict.fromkeys([*symbols, *by_data])
+        self.read = [place for symbol, place in by_data.items() if symbol not in symbols]
+        wanted = [
+            (tuple(value.shape), tuple(value.stride()))
+            if isinstance(value, torch.Tensor) and known.keys() >= set(symbols_of([value]))
+            else None
+            for value in traced
+        ]
+        self.at = sized(wanted, list(known)) if mentions_symbols(wanted) else None
+        self.wanted = wanted
+
+    def given(self, args: Sequence[Any]) -> list[int]:
+        """The symbols among the inputs of a call."""
+        return [args[place] for place in self.places]
+
+    def __call__(self, given: Any, outputs: Sequence[Any]) -> Sequence[Any]:
+        if self.at is None or len(outputs) != len(self.wanted):
+            return self.wanted
+        return self.at([*given, *(outputs[place].shape[dim] for place, dim in self.read)])  # type: ignore[no-any-return]
 
 
 def _difference(value: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from flambeau_aot._torch_compat import batch_of
+from flambeau_aot._torch_compat import batch_of, copied
 from flambeau_aot.runtime.ambient_state import Streams
 from flambeau_aot.runtime.result_nodes import Request
 from flambeau_aot.runtime.single_run import Gradient
@@ -35,7 +35,9 @@ class Crossing:
     the backward graph takes, after the flags, as they are when it is run, and where `grads` has the
     places of their new values. presences: what the flags say that the backward graph takes after
     the cotangents. sparse: gradients that are made of two results of the backward graph; `grads`
-    goes on after the primals with the places of the second ones.
+    goes on after the primals with the places of the second ones. sizes: the symbols of cotangents'
+    layouts, after those of the inputs, as sizes of the forward graph's outputs: an output and a
+    dimension; they depend on data.
     """
 
     saved: tuple[Saved, ...]
@@ -47,6 +49,7 @@ class Crossing:
     sparse: tuple[SparseGrad, ...] = ()
     presences: tuple[Presence, ...] = ()
     late: tuple[LateWrite, ...] = ()
+    sizes: tuple[tuple[int, int], ...] = ()
 
     def defined(self, gradients: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, None where no defined cotangent reaches."""
@@ -71,7 +74,8 @@ class HigherOrder:
     bound to the derivative. draws: devices whose random streams the forward graph draws on.
     refusal: why there is no derivative, "" where there is one. unrepeatable: why the program cannot
     be run again for gradients that are not differentiated in turn. kept: primals, static ones too,
-    of which they read what they were before the call.
+    of which they read what they were before the call. layouts: how eager lays out the gradients for
+    cotangents that are laid out otherwise than was traced.
     """
 
     read: tuple[int, ...]
@@ -81,6 +85,7 @@ class HigherOrder:
     unrepeatable: str = ""
     kept: tuple[int, ...] = ()
     call: HigherCall | None = field(default=None, compare=False)
+    layouts: Layouts | None = field(default=None, compare=False)
 
     @property
     def handed(self) -> tuple[int, ...]:
@@ -106,6 +111,13 @@ class DerivativeCall:
     main: Any = None
 
 
+GradientLayout = tuple[int, ...] | int | None
+"""Of a gradient: its strides, or which cotangent it is; None where there is none."""
+
+Layouts = Callable[[Sequence[Gradient], Sequence[int]], Sequence[GradientLayout]]
+"""From cotangents and the values of open sizes to those of the primals that have a gradient; ()
+where it is not known."""
+
 HigherCall = Callable[[DerivativeCall], Sequence[Gradient]]
 """Gradients of the primals that have one, as part of the autograd graph if grad is enabled."""
 
@@ -121,6 +133,18 @@ def as_traced(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor:
     elif value.layout != torch.strided:
         value = value.to_dense()
     return layout.empty().copy_(value)
+
+
+def laid_as(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """The same values with these strides; elements that they repeat are equal."""
+    pairs = list(zip(value.shape, value.stride(), stride, strict=True))
+    if not value.numel() or all(size == 1 or own == other for size, own, other in pairs):
+        return value
+    part = value
+    for dim, (size, _, step) in enumerate(pairs):
+        if size > 1 and step == 0:
+            part = part.narrow(dim, 0, 1)
+    return copied(part, stride).expand(value.shape)
 
 
 class DeviceFlags(dict[bool, torch.Tensor]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,12 +30,17 @@ def new_fake_mode() -> Any:
 
 def lacks_fake_form(tensor: torch.Tensor) -> bool:
     """Whether a fake tensor, and a guard, can say nothing of one: it is nested, quantized, of a
-    library's own layout, without strides, or a view of a sparse tensor."""
+    library's own layout, without strides, a view of a sparse tensor, or offsets of a nested one,
+    for which torch's fake tensors want symbolic lengths."""
     with torch._C.DisableTorchFunctionSubclass():  # a class of the program's is not notified
         if tensor.is_nested or tensor.is_quantized:
             return True
         if tensor.layout is not torch.strided:
             return tensor.layout is not torch.sparse_coo
+        nested = sys.modules.get("torch.nested._internal.nested_tensor")
+        lengths: Any = getattr(nested, "_tensor_symint_registry", None)
+        if lengths and tensor in lengths:
+            return True
         base = tensor._base if tensor._is_view() else None
         return base is not None and (base.layout is not torch.strided or base.is_nested)
 

@@ -7,6 +7,7 @@ In: nothing. Out: torch's functions and tables. Invariant: read, never written. 
 from __future__ import annotations
 
 import linecache
+import types
 from typing import Any
 
 import torch
@@ -40,6 +41,31 @@ MODULE_CALLS: tuple[Any, ...] = (
     torch.nn.Module._wrapped_call_impl,
     torch.nn.Module._call_impl,
 )
+
+
+def _written_by_fx() -> types.CodeType | None:
+    """The code of the `__call__` that a graph module's class is given with each `recompile`."""
+    constants = torch.fx.GraphModule.recompile.__code__.co_consts
+    codes = (each for each in constants if isinstance(each, types.CodeType))
+    return next((code for code in codes if "call" in code.co_name), None)
+
+
+_CALL_BY_FX = _written_by_fx()
+
+
+def is_called_as_module(python_class: type) -> bool:
+    """Whether calling an instance is what calling any module is. A graph module's class has a call
+    of its own, which shows the line of generated code where that raises and does nothing else."""
+    call = python_class.__call__
+    if getattr(call, "__code__", None) is not _CALL_BY_FX:
+        return call in MODULE_CALLS
+    wrapped: Any = python_class.__dict__.get("_wrapped_call")
+    if wrapped is None or wrapped.cls is not python_class or wrapped.cls_call is not None:
+        return False
+    (base,) = python_class.__bases__
+    return is_called_as_module(base)
+
+
 MODULE_GETATTR = torch.nn.Module.__getattr__
 MODULE_SETATTR = torch.nn.Module.__setattr__
 

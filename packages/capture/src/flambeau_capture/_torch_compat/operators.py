@@ -7,6 +7,7 @@ torch 2.11, 2.13 and 2.14.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def never_under_capture() -> tuple[Any, ...]:
         *_named(torch._C, *own),
         *_named(torch.overrides, *public),
         *_named(torch.compiler, "is_exporting"),
+        *_named(torch._C, "_is_tracing"),
     )
 
 
@@ -72,16 +74,60 @@ def nothing_under_capture() -> tuple[Any, ...]:
 
 
 def build_questions() -> tuple[Any, ...]:
-    """Queries of the build that are not public."""
-    return _named(torch._C, "_is_autocast_available", "_get_privateuse1_backend_name")
+    """Queries of the build and of the machine that are not public, or not in every build."""
+    return _of_each(_BUILD)
 
 
 def switch_questions() -> tuple[Any, ...]:
-    """Queries of switches of the process that are not public."""
-    return _named(
-        torch._C, "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+    """Queries of switches of the process that are not public, or not in every build."""
+    return _of_each(_SWITCHES)
+
+
+_BUILD: dict[Any, tuple[str, ...]] = {
+    torch._C: ("_is_autocast_available", "_get_privateuse1_backend_name", "_get_cpu_capability"),
+    torch.distributed: (
+        "is_nccl_available", "is_gloo_available", "is_mpi_available", "is_ucc_available",
+    ),
+    torch.accelerator: ("is_available", "current_accelerator", "device_count"),
+    torch.cuda: ("is_bf16_supported", "is_tf32_supported"),
+    torch.profiler.itt: ("is_available",),
+}  # fmt: skip
+
+_SWITCHES: dict[Any, tuple[str, ...]] = {
+    torch._C: (
+        "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
         "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32", "_get_mkldnn_enabled",
-    )  # fmt: skip
+        "_get_cublas_allow_fp16_reduced_precision_reduction", "_get_default_device",
+        "_get_cublas_allow_bf16_reduced_precision_reduction", "_get_warnAlways",
+        "_get_deterministic_fill_uninitialized_memory",
+    ),
+    torch._C._autograd: ("_saved_tensors_hooks_is_enabled", "_profiler_enabled"),
+    torch.distributed: ("is_initialized", "is_torchelastic_launched"),
+    torch.fx._symbolic_trace: ("is_fx_tracing", "is_fx_symbolic_tracing"),
+}  # fmt: skip
+
+
+def _of_each(table: dict[Any, tuple[str, ...]]) -> tuple[Any, ...]:
+    return tuple(query for owner, names in table.items() for query in _named(owner, *names))
+
+
+def rank_questions() -> tuple[Any, ...]:
+    """Queries of the processes that run together, which refuse where there are none."""
+    return _named(torch.distributed, "get_rank", "get_world_size")
+
+
+def are_processes_together() -> bool:
+    """Whether this process is one of several that `torch.distributed` holds together."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def in_group(question: Callable[[], Any]) -> Callable[[], Any]:
+    """A query that is answered with None where there are no processes together."""
+
+    def answer() -> Any:
+        return question() if are_processes_together() else None
+
+    return answer
 
 
 def _named(owner: Any, *names: str) -> tuple[Any, ...]:

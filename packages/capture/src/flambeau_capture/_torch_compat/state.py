@@ -222,6 +222,12 @@ def wait_for_devices() -> None:
         torch.cuda.synchronize()
 
 
+def requires_grad(result: Any) -> bool:
+    """Whether a tensor among the results of a call requires grad."""
+    leaves = torch.utils._pytree.tree_leaves(result)
+    return any(issubclass(type(each), torch.Tensor) and each.requires_grad for each in leaves)
+
+
 def following(node: Any) -> list[Any]:
     """The autograd nodes that a node of autograd's hands gradients to, by its arguments."""
     return [other for other, _ in node.next_functions if other is not None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +62,39 @@ def _environment_class() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     class Environment(ShapeEnv):
-        """One that decides nothing new once its conditions have become guards."""
+        """One that decides nothing new once its conditions have become guards.
+
+        by_data: operators may make unbacked symbols. general: what is asked of these is answered as
+        for sizes in general, which are neither 0 nor 1 nor equal to another: the program has been
+        captured, and who compiles it decides nothing for it.
+        """
 
         closed = False
+        by_data = True
+        general = False
+
+        def evaluate_sym_node(
+            self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
+        ) -> Any:
+            if self.general and fallback_value is None:
+                fallback_value = self._in_general(sym_node.expr)
+            return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+
+        def _in_general(self, condition: Any) -> bool | None:
+            if not getattr(condition, "is_Relational", False) or not data_symbols(condition):
+                return None
+            if condition.rel_op in ("==", "!="):
+                return bool(condition.rel_op == "!=")
+            found = self._maybe_evaluate_static(condition, size_oblivious=True)
+            return None if found is None else bool(found)
+
+        @property
+        def allow_scalar_outputs(self) -> bool:  # type: ignore[override]
+            return self.by_data
+
+        @property
+        def allow_dynamic_output_shape_ops(self) -> bool:  # type: ignore[override]
+            return self.by_data
 
         def _check_frozen(self, expr: Any, concrete_val: Any) -> None:
             # torch queries this before it assumes anything (2.11 to 2.14), and only logs if frozen
@@ -76,12 +107,15 @@ def _environment_class() -> Any:
     return Environment
 
 
+def new_environment() -> Any:
+    """A shape environment."""
+    return _environment_class()()
+
+
 def _shape_environment(mode: Any) -> Any:
     """The environment of a fake mode; one without gets one that has sizes of inputs alone."""
     if mode.shape_env is None:
-        mode.shape_env = _environment_class()(
-            allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
-        )
+        mode.shape_env = new_environment()
         mode.static_shapes = False
         # what operators answered is kept for the process, and would keep every environment with it
         mode.cache_enabled = False
@@ -153,8 +187,95 @@ def symbolic_number(mode: Any, value: int | float, name: str) -> Any:
     return make(symbol, hint=value, source=source)
 
 
-def symbolic_integer(mode: Any, symbol: Any, value: int) -> Any:
-    """The integer that a symbol of a size is."""
+@contextlib.contextmanager
+def sized_by_data(mode: Any, wanted: bool) -> Iterator[None]:
+    """In the block, a size or a number that depends on data is an unbacked symbol, or no answer."""
+    if mode.shape_env is None and not wanted:
+        yield
+        return
+    environment = _shape_environment(mode)
+    before, environment.by_data = environment.by_data, wanted
+    try:
+        yield
+    finally:
+        environment.by_data = before
+
+
+def is_captured(mode: Any) -> None:
+    """The program has made its decisions: what is asked of an unbacked symbol from here on is
+    answered as for a size in general."""
+    if mode.shape_env is not None:
+        mode.shape_env.general = True
+
+
+def data_symbols(*numbers: Any) -> set[Any]:
+    """The unbacked symbols of symbolic numbers, and of expressions."""
+    if not any(isinstance(each, NUMBERS) or hasattr(each, "free_symbols") for each in numbers):
+        return set()
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return set().union(*(free_unbacked_symbols(each) for each in numbers))
+
+
+def own_data_symbols(number: Any) -> set[Any]:
+    """The unbacked symbols that a number was made with, whatever was learnt of them since."""
+    return data_symbols(number.node._expr) if isinstance(number, NUMBERS) else set()
+
+
+def is_undecided(error: BaseException | None) -> bool:
+    """Whether torch had to decide something about an unbacked symbol."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    while error is not None:
+        if isinstance(error, GuardOnDataDependentSymNode):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def known_condition(condition: Any) -> bool | None:
+    """What a symbolic condition is for all values of the symbols; None where that differs."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    if not isinstance(condition, torch.SymBool):
+        return bool(condition)
+    if statically_known_true(condition):
+        return True
+    return False if statically_known_true(condition.__sym_not__()) else None
+
+
+def assume(condition: Any) -> None:
+    """Take a symbolic condition for true from here on: the graph is to check it."""
+    from torch.fx.experimental.symbolic_shapes import expect_true
+
+    expect_true(condition)
+
+
+def differs(mode: Any, symbol: Any, value: int) -> Any:
+    """The condition that a symbol that depends on data is not this number."""
+    return symbolic_integer(mode, symbol, None) != value
+
+
+def assumptions(mode: Any) -> list[Any]:
+    """What is assumed of unbacked symbols, as expressions."""
+    known = {} if mode.shape_env is None else mode.shape_env.deferred_runtime_asserts
+    return [each.expr for found in known.values() for each in found]
+
+
+def symbolic_condition(mode: Any, expression: Any) -> Any:
+    """A condition for an expression."""
+    from torch.fx.experimental.sym_node import SymNode
+
+    return torch.SymBool(SymNode(expression, mode.shape_env, bool, None))
+
+
+def assert_operator() -> Any:
+    """What raises in a graph where a condition on numbers does not hold."""
+    return torch.ops.aten._assert_scalar.default
+
+
+def symbolic_integer(mode: Any, symbol: Any, value: int | None) -> Any:
+    """The integer that a symbol of a size is; None: it depends on data."""
     return mode.shape_env.create_symintnode(symbol, hint=value)
 
 
@@ -193,7 +314,9 @@ def shape_conditions(mode: Any) -> ShapeConditions:
     known = mode.shape_env
     guards = tuple(guard.expr for guard in known.guards)
     ranges = [(s, _bound(r.lower), _bound(r.upper)) for s, r in known.var_to_range.items()]
-    return ShapeConditions(guards, tuple(known.replacements.items()), tuple(ranges))
+    # what is assumed of unbacked symbols the graph checks
+    equal = [pair for pair in known.replacements.items() if not data_symbols(*pair)]
+    return ShapeConditions(guards, tuple(equal), tuple(ranges))
 
 
 def _bound(number: Any) -> int | None:

@@ -323,7 +323,7 @@ def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if isinstance(found, SymbolValue) and not tx.binary(">=", found, Constant(0)).truth(tx):
             tx.raise_error(ValueError, "__len__() should return >= 0")
         return found
-    return Constant(args[0].length(tx))
+    return args[0].count(tx)
 
 
 @handles(vars)

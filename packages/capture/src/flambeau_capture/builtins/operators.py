@@ -55,6 +55,7 @@ from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
+    joined_text,
     symbol_call,
     symbol_operator,
 )
@@ -135,6 +136,8 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         computed = scalar_operator(tx, symbol, left, right)
     elif isinstance(left, SymbolValue) or isinstance(right, SymbolValue):
         computed = symbol_operator(tx, symbol, left, right)
+    elif symbol == "+":
+        computed = joined_text(tx, [left, right])
     if computed is not None:
         return computed
     if isinstance(left, Constant) and isinstance(right, Constant):

@@ -48,7 +48,8 @@ class Level:
     variables: None for an argument that is as it was. stack: None for a NULL; for the state of an
     exception handler the exception handled. preparation: what belongs in front of the instruction.
     instead: what the instruction pushes in place of the result of the frame that it has called.
-    lasting: variables that hold what the program may see the end of.
+    lasting: variables that hold what the program may see the end of. order: of the variables, in
+    the code that was written first.
     """
 
     body: CodeBody
@@ -61,6 +62,7 @@ class Level:
     preparation: tuple[Instruction, ...] = ()
     instead: Value | None = None
     lasting: frozenset[str] = frozenset()
+    order: tuple[str, ...] = ()
 
     def bound(self) -> tuple[str, ...]:
         """Variables that have a value once the instruction has run."""
@@ -80,9 +82,12 @@ class Level:
         return live_at(self.body, self.instruction, self.bound())
 
     def kept(self, live: tuple[str, ...]) -> tuple[str, ...]:
-        """These variables, and those that nothing reads and that keep an object alive."""
-        kept = self.lasting.difference(live)
-        return tuple(sorted((*live, *kept), key=self.body.code.co_varnames.index)) if kept else live
+        """These variables, and those that nothing reads and that keep an object alive, in the order
+        that the program's code has them in, in which a frame lets go of them."""
+        order = self.order or self.body.code.co_varnames
+        places = {name: place for place, name in enumerate(order)}
+        found = (*live, *self.lasting.difference(live))
+        return tuple(sorted(found, key=lambda name: (places.get(name, len(places)), name)))
 
     def passed(self) -> list[Value]:
         """The values of the stack, as resume functions take them."""

@@ -33,7 +33,7 @@ from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.recompile_limits import Patience, hint
 from flambeau_capture.frame.skip_rules import runs_uncaptured, skip_code
 from flambeau_capture.frame.stance import waits
-from flambeau_capture.frame.timing_trials import Clock, Trial, TrialVerdict
+from flambeau_capture.frame.timing_trials import Clock, EntryTrial, Trial, TrialVerdict
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.observe import frame_recording, logs
@@ -179,14 +179,20 @@ class FrameCompiler:
         logs.emit("settled", lambda: text)
 
     def _try(self, code: CodeType, conversion: FrameConversion, cache: FrameCache) -> None:
-        """Put a frame on trial that capture could not take whole."""
+        """Put a frame on trial: the code of one that capture could not take whole, the entry of
+        one that it could, where the backend is made for speed."""
         wanted = self.options.never_slower and not getattr(self.backend, "own_numbers", False)
-        if not wanted or not conversion.in_parts or self.names.is_resumption(code):
+        if not wanted or self.names.is_resumption(code):
             return
+        whole = conversion.whole if getattr(self.backend, "made_for_speed", False) else None
         place = f"{conversion.origin.co_name} ({code.co_filename}:{code.co_firstlineno})"
-        count = functools.partial(_compilations, weakref.ref(cache))
         decide = functools.partial(_decide, weakref.ref(self), weakref.ref(cache), code)
-        cache.set_trial(code, Trial(place, self.clock, count, decide))
+        if conversion.in_parts:
+            count = functools.partial(_compilations, weakref.ref(cache))
+            decide_code = functools.partial(decide, None)
+            cache.set_trial(code, Trial(place, self.clock, count, decide_code))
+        elif whole is not None:
+            whole.trial = EntryTrial(place, decide)
 
     def _note_recompile(self, frame: FrameCall, entries: Sequence[Entry]) -> RecompileRecord | None:
         """Say why none of a frame's entries fits it."""
@@ -290,15 +296,23 @@ def _decide(
     converter: weakref.ref[FrameCompiler],
     cache: weakref.ref[FrameCache],
     code: CodeType,
-    verdict: TrialVerdict,
+    entry: Entry | None,
+    verdict: TrialVerdict | None,
 ) -> None:
     """End a frame's trial."""
     ours, found = converter(), cache()
     if ours is None or found is None:
         return
-    found.set_trial(code, None)
-    if verdict.slower:
-        found.run_plain(code)
+    slower = verdict is not None and verdict.slower
+    if entry is not None:
+        entry.trial, entry.plain = None, slower
+    else:
+        found.set_trial(code, None)
+        if slower:
+            found.run_plain(code)
+    if verdict is None:
+        return
+    if slower:
         ours.settled(str(verdict))
     else:
         logs.emit("settled", lambda: str(verdict))

@@ -88,6 +88,8 @@ class FrameConversion:
         self.changes: tuple[str, ...] = ()
         self.stopped: BreakReport | None = None
         self.in_parts = False  # it ends at a break, or something in it fell back
+        self.whole: Entry | None = None  # of one graph that runs where its caller does
+        self._waits = False  # the graph runs on a device with a queue
 
     def record(self, seconds: float) -> FrameRecord:
         """What this conversion came to."""
@@ -139,6 +141,10 @@ class FrameConversion:
             raise error
         why = _line_of(error)
         self.converter.records.static_only.append((self.origin.co_name, why))
+        if shapes.by_data and self.converter.dynamics.data_sizes(self.code):
+            self.converter.dynamics.refuse_data_sizes(self.code)
+            logs.emit("recompiles", lambda: f"{self.origin.co_name} has no sizes by data: {why}")
+            return
         if self._without_numbers(shapes, error):
             logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps its numbers: {why}")
             return
@@ -206,7 +212,9 @@ class FrameConversion:
             plan = plan_return(state, ended.value)
         code = self._compile(session, plan, number)
         self.outcome = "graph"
-        return self._entry(session, code)
+        entry = self._entry(session, code)
+        self.whole = None if self._waits else entry
+        return entry
 
     def _stopped(self, session: SymbolicTracer, state: FrameState, ended: Stopped) -> Any:
         report = ended.report
@@ -281,8 +289,14 @@ class FrameConversion:
         converter, origin = self.converter, self.origin
         name = f"__compiled_fn_{number}"
         module, inputs = graph.finish(outputs, _argument_order(self.code), name)
+        results = [node.meta.get("val") for node in outputs]
+        self._waits = any(
+            isinstance(each, torch.Tensor) and each.device.type != "cpu"
+            for each in (*results, *(given.tensor for given in inputs))
+        )
         switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
         fixed = session.shapes.constants()
+        compat.is_captured(graph.fake_mode)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
         for source, value in session.shapes.numbers().items():

@@ -110,7 +110,7 @@ def marked_dims(tensor: Any) -> tuple[dict[int, Bounds], frozenset[int]]:
 Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
 _NOTHING = 0  # the address of no object
-KINDS = frozenset({"sizes", "integers", "floats"})
+KINDS = frozenset({"sizes", "integers", "floats", "data"})
 #: steps to a number that run none of the program's code and mean the same whoever takes them
 _PLAIN_STEPS = (
     Local, ClosureSource, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault,
@@ -143,11 +143,13 @@ class _CodeHistory:
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
+    lengths: dict[str, int | None] = field(default_factory=dict)
     #: numbers of a place that an operator, or an unknown one, needed as constants
     needed: dict[tuple[str, str | None], list[int | float]] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
+    no_data_sizes: bool = False
     called: bool = False
 
 
@@ -176,6 +178,15 @@ class DynamismTracker:
         """What a resume function finds on its stack is as long as a tensor's data says: it is
         another length at every call, and its first dimension is open from the first on."""
         self._seen(code).sized_by_data = Local(f"___stack_{place}").name()
+
+    def data_sizes(self, code: CodeType) -> bool:
+        """Whether what depends on data is a symbol."""
+        taken = {"sizes", "data"} <= self._taken
+        return taken and self._allowed(code) and not self._seen(code).no_data_sizes
+
+    def refuse_data_sizes(self, code: CodeType) -> None:
+        """From here on its graphs end where a size depends on data."""
+        self._seen(code).no_data_sizes = True
 
     def assigned(self, code: CodeType, variables: Sequence[str]) -> None:
         """Variables that a resume function takes over and the program has assigned: what objects
@@ -287,6 +298,14 @@ class DynamismTracker:
             known[name] = None  # from here on it counts as replaced
         elif any(known.get(step.name(), 0) is None for step in source.path()[:-1]):
             known[name] = None  # what it is a part of is replaced
+        return known[name] is None
+
+    def resized(self, code: CodeType, source: Source, length: int) -> bool:
+        """Whether a container was another size here when code was last made."""
+        known = self._seen(code).lengths
+        name = source.name()
+        if known.setdefault(name, length) != length:
+            known[name] = None
         return known[name] is None
 
     def gone(self, code: CodeType, source: Source) -> bool:

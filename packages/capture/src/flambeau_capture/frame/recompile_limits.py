@@ -29,7 +29,7 @@ CALLS_BACK, CALLS_COMPILING = 32, 16
 _HINTS = {
     "SIZES": "leave it open with `mark_dynamic`, or call it with few different values",
     "TENSOR_MATCH": "leave the size open with `mark_dynamic`, or pad to few different sizes",
-    "CONSTANT_MATCH": "pass the number as a tensor, or use the value outside of the function",
+    "CONSTANT_MATCH": "use the value outside of the function, or call it with few different ones",
     "ID_MATCH": "make the object once, outside of the function, and pass the same one again",
     "FUNCTION_MATCH": "make the function once, outside of the call, and pass the same one again",
     "TYPE_MATCH": "make the class once, or call it with objects of few different classes",
@@ -47,7 +47,11 @@ _OTHER = "keep it from changing between calls, or use it outside of the function
 
 
 def hint(failure: GuardFailure) -> str:
-    """The edit that helps where a guard keeps failing."""
+    """The edit that helps where a guard keeps failing: by its kind, and by what it compares."""
+    guard = failure.guard
+    compared = guard.params[0] if guard.kind.name == "CONSTANT_MATCH" else None
+    if type(compared) in (int, float, complex):
+        return "pass the number as a tensor, or use the value outside of the function"
     return _HINTS.get(failure.guard.kind.name, _OTHER)
 
 

@@ -47,9 +47,15 @@ def levels_of(
         if outer.frame.prepared.index[outer.instruction] <= _last_of_start(outer.frame):
             raise CannotResume("an argument of a resume function cannot be taken")
     levels = [_level(waiting, waiting is not chain[-1]) for waiting in chain]
+    levels = [replace(one, order=_order(home(one.body, one.instruction))) for one in levels]
     known = _built(levels, effects)
     last = [_lasting(level, one.frame, known, resumed, home) for level, one in zip(levels, chain)]
     return [replace(level, lasting=names) for level, names in zip(levels, last)]
+
+
+def _order(first: tuple[CodeBody, Instruction] | None) -> tuple[str, ...]:
+    """The variables of the code that an instruction was first written in."""
+    return () if first is None else first[0].code.co_varnames
 
 
 def _level(waiting: Suspended, has_called: bool) -> Level:

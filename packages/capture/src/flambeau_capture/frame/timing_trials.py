@@ -1,23 +1,30 @@
-"""Timing trials: whether a frame with a graph break or a fallback runs faster uncaptured.
+"""Timing trials: whether a frame runs faster uncaptured.
 
-In: calls of such a frame. Out: which form each takes, and at the end a verdict. Invariant: no call
-runs twice; a frame of one whole graph is never tried.
+In: calls of a frame. Out: which form each takes, and at the end a verdict. Invariant: no call runs
+twice.
 
-Once the frame was called twice with nothing compiled, its calls alternate in the order of the
-Thue-Morse sequence, which repeats in no period of the program's own. After every five calls of each
+What is tried: a frame with a graph break or a fallback, by its code, a call at a time; a frame of
+one whole graph, by its entry, if a call of it is short, a few calls in a row at a time. Of these
+the shortest counts, as other programs' work delays it least. Where a result requires grad, its
+backward pass is part of what a call costs: what counts is the time from its beginning to that of
+the next.
+
+Once the frame was called some times with nothing compiled, the forms alternate in the order of the
+Thue-Morse sequence, which repeats in no period of the program's own. After every five turns of each
 form a rank test (Mann and Whitney, 1947) says whether one is slower than `MARGIN` times the other
-beyond chance; after twenty of each without an answer the compiled form stays.
+beyond chance; after `MOST` or `TURNS` of each without an answer the compiled form stays.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flambeau_capture import _torch_compat as compat
 
@@ -27,7 +34,14 @@ ROUND, MOST = 5, 20
 SURE = 2.33
 """Standard deviations: chance explains it once in a hundred times."""
 
+CALLS, TURNS = 8, 60
+"""Of one whole graph: calls of a turn, and most turns of each form."""
+
+SHORT = 5e-3
+"""Seconds of a call of one whole graph; a longer one is not tried."""
+
 Clock = Callable[[], float]
+_trials = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -38,12 +52,13 @@ class TrialVerdict:
     compiled: float
     plain: float
     slower: bool
+    about: str = ", in parts"
 
     def __str__(self) -> str:
         form = "runs as it is" if self.slower else "stays compiled"
         return (
-            f"{self.function} {form}: {1e3 * self.compiled:.3f} ms a call compiled, in parts, and "
-            f"{1e3 * self.plain:.3f} ms as it is"
+            f"{self.function} {form}: {1e3 * self.compiled:.4g} ms a call compiled{self.about}, "
+            f"and {1e3 * self.plain:.4g} ms as it is"
         )
 
 
@@ -65,7 +80,7 @@ class Trial:
         self._quiet = 0
         self._number = 0
         self._fresh = {True, False}  # forms whose first call is still to come
-        self._seconds: dict[bool, list[float]] = {True: [], False: []}
+        self._samples = Samples()
 
     def begin(self) -> Turn | None:
         """The next call's turn; None: it is no part of the trial."""
@@ -98,15 +113,9 @@ class Trial:
         if plain in self._fresh:  # caches are cold in the first call of a form
             self._fresh.discard(plain)
             return
-        self._seconds[plain].append(seconds)
-        compiled, as_it_is = self._seconds[False], self._seconds[True]
-        count = min(len(compiled), len(as_it_is))
-        if len(self._seconds[plain]) > count or count % ROUND:
-            return
-        sure = certainty(compiled, [MARGIN * each for each in as_it_is])
-        if abs(sure) > SURE or count >= MOST:
-            slower = sure > SURE
-            self._decide(TrialVerdict(self.function, median(compiled), median(as_it_is), slower))
+        found = self._samples.verdict(plain, seconds)
+        if found is not None:
+            self._decide(TrialVerdict(self.function, *found))
 
 
 class Turn(NamedTuple):
@@ -114,6 +123,65 @@ class Turn(NamedTuple):
 
     plain: bool
     end: Callable[[bool], None]
+
+
+class EntryTrial:
+    """The trial of one entry, whose calls the frame hook times. `decide` is given the entry and the
+    verdict, None where its calls are too long to be tried."""
+
+    def __init__(self, function: str, decide: Callable[[Any, TrialVerdict | None], None]) -> None:
+        self.function = function
+        self._decide = decide
+        self._quiet = 0
+        self._number = 11 * next(_trials)  # trials side by side do not go in step
+        self._samples = Samples(TURNS)
+
+    def begin(self) -> int:
+        """Of how many calls the next turn is, 0 for none; of the original where it is negative."""
+        if not compat.can_be_timed():
+            return 0
+        plain = self._quiet >= QUIET and self._number.bit_count() % 2 == 1
+        return -CALLS if plain else CALLS
+
+    def end(
+        self, entry: Any, plain: bool, seconds: float, period: float, disturbed: bool, result: Any
+    ) -> None:
+        """A turn is over. seconds: of its shortest call. period: the shortest time from the
+        beginning of one to that of the next. disturbed: something was compiled meanwhile, or a call
+        has raised. result: the last call's."""
+        if disturbed:
+            self._quiet = 0
+        elif self._quiet < QUIET:
+            self._quiet += 1
+            if seconds > SHORT:
+                self._decide(entry, None)
+        else:
+            self._number += 1
+            whole = period if compat.requires_grad(result) else seconds
+            found = None if math.isinf(whole) else self._samples.verdict(plain, whole)
+            if found is not None:
+                self._decide(entry, TrialVerdict(self.function, *found, ""))
+
+
+class Samples:
+    """Seconds by form."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._seconds: dict[bool, list[float]] = {True: [], False: []}
+
+    def verdict(self, plain: bool, seconds: float) -> tuple[float, float, bool] | None:
+        """With one more: medians of the compiled form and of the other, and whether the compiled
+        one is slower; None as long as nobody knows."""
+        self._seconds[plain].append(seconds)
+        compiled, as_it_is = self._seconds[False], self._seconds[True]
+        count = min(len(compiled), len(as_it_is))
+        if len(self._seconds[plain]) > count or count % ROUND:
+            return None
+        sure = certainty(compiled, [MARGIN * each for each in as_it_is])
+        if abs(sure) > SURE or count >= self._most:
+            return median(compiled), median(as_it_is), sure > SURE
+        return None
 
 
 def certainty(left: Sequence[float], right: Sequence[float]) -> float:

@@ -85,6 +85,7 @@ class GraphBuilder:
         #: classes of wrapper subclasses in the graph, with what their code reads
         self.examined: dict[type, Any] = {}
         self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
+        self.by_data = False  # whether operators may give sizes and numbers that depend on data
 
     @property
     def outermost(self) -> GraphBuilder:
@@ -126,6 +127,19 @@ class GraphBuilder:
         node.meta["val"] = target(*fx.node.map_arg(args, _fake_of))
         node.meta.update(projection=True, stack_trace="")
         return node
+
+    def size(self, node: fx.Node, dim: int) -> fx.Node:
+        """A size of a tensor of the graph."""
+        made = self.graph.call_method("size", (node, dim))
+        made.meta.update(val=node.meta["val"].size(dim), projection=True, stack_trace="")
+        return made
+
+    def number_as_tensor(self, node: fx.Node) -> fx.Node:
+        """A tensor of no dimension that has a number of the graph."""
+        of_float = isinstance(node.meta["val"], torch.SymFloat)
+        named = {"dtype": torch.float64 if of_float else torch.int64}
+        made = self.run("call_function", torch.scalar_tensor, (node,), named)
+        return self.record("call_function", torch.scalar_tensor, (node,), named, made, "")
 
     def add_attribute(self, tensor: torch.Tensor, hint: str) -> fx.Node:
         if id(tensor) not in self._attribute_nodes:
@@ -211,8 +225,9 @@ class GraphBuilder:
         plain = fx.node.map_arg(args, _fake_of)
         named = fx.node.map_arg(kwargs, _fake_of)
         watching = compat.Watching(self.effects.see)
-        kernels = compat.symbolic_kernels(self.fake_mode)
-        with compat.collected_warnings() as self.warned:
+        by_data = compat.sized_by_data(self.fake_mode, self.by_data)
+        with by_data, compat.collected_warnings() as self.warned:
+            kernels = compat.symbolic_kernels(self.fake_mode)
             return self._run(op, target, plain, named, kernels, watching)
 
     def _run(

@@ -55,12 +55,13 @@ class GraphEffects:
         if known.draws and any(place.of(args, kwargs) != 0 for place in known.chances):
             self.other[DRAWS] = None
         for place in known.writes:
-            self._see_write(place.of(args, kwargs))
+            self.see_write(place.of(args, kwargs))
         if any(place.of(args, kwargs) for place in known.training):
             for place in known.statistics:
-                self._see_write(place.of(args, kwargs))
+                self.see_write(place.of(args, kwargs))
 
-    def _see_write(self, value: Any) -> None:
+    def see_write(self, value: Any) -> None:
+        """A tensor, or each of several, is written to."""
         if isinstance(value, torch.Tensor):
             if value.layout is torch.strided:
                 storage = value.untyped_storage()
@@ -69,7 +70,7 @@ class GraphEffects:
                 self.other[f"writes to a {value.layout} tensor"] = None
         elif isinstance(value, tuple | list):
             for item in value:
-                self._see_write(item)
+                self.see_write(item)
 
     def any(self) -> bool:
         """Whether there is anything."""

@@ -9,6 +9,7 @@ at the end; what cannot be said as one fixes the symbols in it to their present 
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
 from flambeau_capture.guards import (
     GuardSet,
     Inexpressible,
@@ -53,10 +55,20 @@ class SymbolicShapes:
         self._constants: tuple[Any, frozenset[Source]] = (None, frozenset())
         self._decided: list[SizeProgram] = []
         self._numbers: dict[Source, Any] = {}
+        #: unbacked symbols by what has them: a node, and the dimension of a tensor
+        self._by_data: dict[Any, tuple[fx.Node, int | None]] = {}
+        self._assumed: set[Any] = set()
+        #: what a node is, or a size of its tensor, where guards can say it
+        self.known: weakref.WeakMethod[Callable[..., int | float | None]] | None = None
 
     def __bool__(self) -> bool:
         """Whether anything is left open."""
-        return bool(self._places or self._sources)
+        return bool(self._places or self._sources or self._by_data)
+
+    @property
+    def by_data(self) -> bool:
+        """Whether a size or a number of the graph depends on data."""
+        return bool(self._by_data)
 
     def in_python(self, number: Any) -> tuple[Callable[..., int], tuple[Source, ...]] | None:
         """What Python computes an integer by, of sizes and integers that the program holds; None
@@ -130,6 +142,70 @@ class SymbolicShapes:
             self._terms[compat.expression(made)] = term
         return made
 
+    # -- what depends on data -------------------------------------------------------------------
+
+    def bind(self, node: fx.Node, result: Any) -> None:
+        """Note which node has the unbacked symbols of a result that are new. Raises Inexpressible
+        where one is no size of a tensor of it, and no number."""
+        for symbol, place in _owners(node, result):
+            self._by_data.setdefault(symbol, place)
+        missing = {s for each in _leaves(result) for s in _symbols(each)} - self._by_data.keys()
+        if missing:
+            raise Inexpressible(f"{min(map(str, missing))} of {node.name}")
+
+    def settle(self, number: Any) -> None:
+        """Python needs a number that depends on data: guards fix the data if they can, else it is a
+        break. The graph checks it again, which costs nothing."""
+        known = None if self.known is None else self.known()
+        for symbol in compat.own_data_symbols(number):
+            place = self._by_data.get(symbol)
+            found = None if known is None or place is None else known(*place)
+            if found is None or type(found) is float:
+                raise Break("FB0002", f"{number}, which Python needs")
+            compat.assume(compat.symbolic_integer(self._graph.fake_mode, symbol, None) == found)
+
+    def assumptions(self, made: bool) -> Iterator[fx.Node]:
+        """Nodes for the conditions on unbacked symbols that were assumed since the last call; made:
+        also on those that the last operator has made. Raises Inexpressible where no node can say
+        one."""
+        for expr in compat.assumptions(self._graph.fake_mode):
+            if expr in self._assumed:
+                continue
+            if made or compat.data_symbols(expr) <= self._by_data.keys():
+                self._assumed.add(expr)
+                yield from self.condition(expr)
+
+    def checked(self, condition: torch.SymBool) -> list[fx.Node]:
+        """Nodes for a condition of the program, which is assumed from here on."""
+        nodes = list(self.condition(compat.expression(condition)))
+        compat.assume(condition)
+        self._assumed.update(compat.assumptions(self._graph.fake_mode))
+        return nodes
+
+    def condition(self, expr: Any) -> Iterator[fx.Node]:
+        """The nodes for a condition, of which all must hold."""
+        if type(expr).__name__ == "And":
+            for part in expr.args:
+                yield from self.condition(part)
+            return
+        relation = _RELATIONS.get(type(expr).__name__)
+        if relation is None:
+            raise Inexpressible(str(expr))
+        sides = tuple(self._spell(side) for side in expr.args)
+        yield self._graph.number_call(relation, sides)
+
+    def sides(self, condition: torch.SymBool) -> tuple[Callable[[Any, Any], Any], list[Any]] | None:
+        """The comparison that a condition is, and the numbers that it compares."""
+        expr = compat.expression(condition)
+        relation = _RELATIONS.get(type(expr).__name__)
+        if relation is None:
+            return None
+        mode = self._graph.fake_mode
+        return relation, [
+            int(side) if side.is_Integer else compat.symbolic_integer(mode, side, None)
+            for side in expr.args
+        ]
+
     # -- nodes ----------------------------------------------------------------------------------
 
     def node(self, number: Any) -> fx.Node | int | float | bool:
@@ -158,12 +234,23 @@ class SymbolicShapes:
         return self._nodes[expr]
 
     def _placeholder(self, symbol: Any) -> fx.Node:
+        if symbol in self._by_data:
+            node, dim = self._by_data[symbol]
+            if node.graph is not self._graph.graph:
+                raise Inexpressible(f"{symbol}, which is of another graph")
+            return node if dim is None else self._graph.size(node, dim)
         place = self._places.get(symbol)
         if place is None or place.what != "SIZE":
             raise Inexpressible(str(symbol))
         number = compat.symbolic_integer(self._graph.fake_mode, symbol, int(self._values[symbol]))
         source = SizeOf(place.source, place.dim)
         return self._graph.add_input(self._values[symbol], source, number)
+
+    def as_tensor(self, number: Any) -> fx.Node:
+        """A node for a tensor of no dimension that has a number: tensors alone leave a graph."""
+        found = self._spell(compat.expression(number))
+        assert isinstance(found, fx.Node)
+        return self._graph.number_as_tensor(found)
 
     def source(self, number: Any) -> Source | None:
         """Where the program holds the number itself, or how Python computes it."""
@@ -207,6 +294,8 @@ class SymbolicShapes:
             if expr not in self._sources:
                 return None
             return Term.of_float(SizeSource(self._sources[expr], "FLOAT"), self._values[expr])
+        if compat.data_symbols(expr):
+            return None
         try:
             value = number if isinstance(number, int) else compat.hint(number)
             return Term.of_integer(expr, self._said(), int(value))
@@ -265,6 +354,7 @@ class SymbolicShapes:
 
     def present(self, number: Any) -> Any:
         """What a number is now, without assuming it."""
+        self.settle(number)
         if isinstance(number, torch.SymFloat):
             return self._values[compat.expression(number)]
         return int(compat.hint(number)) if isinstance(number, torch.SymInt) else number
@@ -276,7 +366,8 @@ class SymbolicShapes:
         return answer
 
     def value(self, number: Any) -> Any:
-        """The present value, which from here on is assumed."""
+        """The present value, which from here on is assumed. Breaks where data decides it."""
+        self.settle(number)
         if isinstance(number, torch.SymFloat):
             self._fixed_floats |= compat.expression(number).free_symbols
             return compat.hint(number)
@@ -359,6 +450,42 @@ class SymbolicShapes:
         if place is None or place.what == "STRIDE":
             return None
         return SizeOf(place.source, place.dim) if place.what == "SIZE" else place.source
+
+
+_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Equality": operator.eq,
+    "Unequality": operator.ne,
+    "LessThan": operator.le,
+    "StrictLessThan": operator.lt,
+    "GreaterThan": operator.ge,
+    "StrictGreaterThan": operator.gt,
+}
+
+
+def _leaves(result: Any) -> Iterator[Any]:
+    """Tensors and symbolic numbers of a result."""
+    if isinstance(result, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+        yield result
+    elif isinstance(result, tuple | list):
+        for item in result:
+            yield from _leaves(item)
+
+
+def _symbols(leaf: Any) -> set[Any]:
+    """The unbacked symbols of one of those."""
+    parts = (*leaf.shape, *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,)
+    return set().union(*(compat.own_data_symbols(part) for part in parts))
+
+
+def _owners(node: fx.Node, result: Any) -> Iterator[tuple[Any, tuple[fx.Node, int | None]]]:
+    """The symbols that are a size of a tensor, or a number, of a node's result."""
+    if isinstance(result, torch.Tensor):
+        parts: Iterable[tuple[Any, int | None]] = ((n, dim) for dim, n in enumerate(result.shape))
+    else:
+        parts = [(result, None)]
+    for number, dim in parts:
+        if compat.own_data_symbols(number) and compat.expression(number).is_Symbol:
+            yield compat.expression(number), (node, dim)
 
 
 def _python(expr: Any, names: Mapping[Any, str]) -> str:

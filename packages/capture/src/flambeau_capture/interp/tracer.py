@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from weakref import WeakMethod, WeakSet
 
 import torch
+from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame, UserLine
@@ -103,6 +104,7 @@ class SymbolicTracer:
         self.graph = GraphBuilder()
         self.graph.clock = WeakMethod(self.step)
         self.shapes = SymbolicShapes(self.graph)
+        self.shapes.known = WeakMethod(self.known_number)
         self._dynamics = dynamics
         self._code = code
         self._origin = origin  # of a resumption, the code that broke
@@ -414,10 +416,22 @@ class SymbolicTracer:
         """Whether the elements of a small tensor may be assumed: no others were seen before."""
         return self.options.nopython or self._dynamics.steady(self._origin, source, tensor)
 
+    def resized(self, source: Source, length: int) -> bool:
+        """Whether a container of the program was seen with another length."""
+        return self._dynamics.resized(self._code, source, length)
+
     def varies(self, source: Source, value: int | float) -> bool:
         """Whether a number is to be a symbol."""
         held = isinstance(source, ConstantSource)
         return not held and self._dynamics.varies(self._code, source, value)
+
+    def known_number(self, node: fx.Node, dim: int | None) -> int | float | None:
+        """What a node of the graph is, or a size of its tensor, where guards can say it."""
+        return self.tensor_rules.known_number(self, node, dim)
+
+    def data_sizes(self) -> bool:
+        """Whether sizes and numbers that depend on data are symbols of the graph."""
+        return self._dynamics.data_sizes(self._code)
 
     def note_need(self, operator: str, source: Source, value: int | float) -> None:
         """Note that an operator needs a number of the program as a constant."""

@@ -107,6 +107,10 @@ class Value:
         """The Python object, or a copy of a container; NotConcrete where part of it is unknown."""
         raise NotConcrete(self.describe())
 
+    def own_object(self) -> Any:
+        """The program's object itself, as long as this call has not changed it; else as above."""
+        return self.as_python()
+
     def graph_argument(self) -> Any:
         """What a graph's node holds for it; a break where it can hold nothing for it."""
         with needing("FB0015", lambda _: self.describe()):
@@ -135,6 +139,10 @@ class Value:
 
     def length(self, tx: Tracer) -> int:
         self.unknown("len")
+
+    def count(self, tx: Tracer) -> Value:
+        """Its length as the program has it: a number that may be open."""
+        return tx.wrap_new(self.length(tx))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         self.unknown(f"attribute {name!r}")

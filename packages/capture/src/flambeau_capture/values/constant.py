@@ -70,6 +70,11 @@ class Constant(KnownObject):
         return self._value
 
     @property
+    def is_committed(self) -> bool:
+        """Whether reading its value assumes nothing more."""
+        return self._commit is None
+
+    @property
     def is_none(self) -> bool:
         """Whether it is None, which may be known where the value is not."""
         return self.value is None

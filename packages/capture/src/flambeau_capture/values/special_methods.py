@@ -55,6 +55,10 @@ class SpecialMethods(Value):
             raise AssertionError(self.describe())
         return self.payload.length(tx)
 
+    def count(self, tx: Tracer) -> Value:
+        own = self.payload is None or self.special(tx, "__len__") or self._lacks("__len__")
+        return super().count(tx) if own or self.payload is None else self.payload.count(tx)
+
     def get_item(self, tx: Tracer, key: Value) -> Value:
         built_in = not self.special(tx, "__getitem__") and not self._lacks("__getitem__")
         if self.payload is not None and built_in:

@@ -6,7 +6,9 @@ program can check it first; `hint` notes nothing and is for estimates alone.
 
 A symbol is a variable with a range and the value it has now. `==` says whether two sizes are known
 to be equal; it notes nothing, and no size is `<` another: `decide_equal` and `decide_less` decide.
-Loop variables have no value and cannot be compared.
+Loop variables have no value and cannot be compared. A symbol that depends on data is answered for as
+a size in general, which is neither 0 nor 1 nor equal to another, and nothing is noted of it: what is
+computed must hold for all sizes. Its hint is an estimate.
 """
 
 from __future__ import annotations
@@ -57,12 +59,19 @@ SizeDecisions = dict[Decision, None]
 class Symbol(Var):
     """A size that is known when the program runs."""
 
-    __slots__ = ("decisions", "high", "hint", "low")
+    __slots__ = ("by_data", "decisions", "high", "hint", "low")
 
     def __init__(
-        self, name: str, hint: int, decisions: SizeDecisions, low: int = 2, high: int = LARGEST
+        self,
+        name: str,
+        hint: int,
+        decisions: SizeDecisions,
+        low: int = 2,
+        high: int = LARGEST,
+        by_data: bool = False,
     ) -> None:
         super().__init__(name)
+        self.by_data = by_data
         self.hint = hint
         self.decisions = decisions
         self.low = low
@@ -165,10 +174,59 @@ def _decided(relation: str, a: Size, b: Size) -> bool:
     gap = as_expr(a) - b
     if not is_size(gap):
         raise TypeError(f"{a} and {b} cannot be compared: a loop variable has no value")
+    if any(symbol.by_data for symbol in symbols_in(gap)):
+        return _in_general(relation, gap)
     value = hint(gap)
     truth = value < 0 if relation == "lt" else value == 0
     symbols_in(gap)[0].decisions.setdefault(Decision(relation, gap, truth))
     return truth
+
+
+def _in_general(relation: str, gap: Expr) -> bool:
+    """The answer for sizes in general; NotYetSymbolic where there is none."""
+    if relation == "eq":
+        return False
+    large = {
+        s.name: Symbol(s.name, s.hint, {}, 2, s.high)
+        for s in symbols_in(gap)
+        if s.by_data and -LARGEST < s.low < 2 <= s.high
+    }
+    sure = known(relation, gap.substitute(large), 0)
+    if sure is None:
+        # what runs compiled graphs imports this module, and starts without the primitives
+        from flambeau_prims import NotYetSymbolic
+
+        raise NotYetSymbolic(f"whether {gap}, which depends on data, is negative")
+    return sure
+
+
+def is_long(size: Size) -> bool:
+    """Whether a dimension has more than one element; noted where it depends on the open sizes. One
+    that depends on data has, in general."""
+    if depends_on_data((size,)):
+        return known("lt", 1, size) is not False
+    return decide_less(1, size)
+
+
+def at_least(size: Size, least: int) -> Size:
+    """A size, or the least that it counts as; noted where it depends on the open sizes. One that
+    depends on data is more, in general."""
+    if depends_on_data((size,)):
+        return least if known("lt", size, least) else size
+    return decide_max(size, least)
+
+
+def surely_less(a: Size, b: Size) -> bool:
+    """Whether `a` is less than `b`; noted where it depends on the open sizes, and not for sure where
+    it depends on data."""
+    if depends_on_data((a, b)):
+        return known("lt", a, b) is True
+    return decide_less(a, b)
+
+
+def depends_on_data(sizes: Iterable[Size]) -> bool:
+    """Whether a symbol of these is known only once something has been computed."""
+    return any(symbol.by_data for size in sizes for symbol in symbols_in(size))
 
 
 Number = TypeVar("Number")

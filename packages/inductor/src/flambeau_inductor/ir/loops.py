@@ -192,6 +192,11 @@ class Loop:
     points: int | None = None
 
 
+def buffers_of(loop: Loop) -> set[str]:
+    """Names of the buffers that a loop touches."""
+    return {i.buffer for i in loop.body if isinstance(i, Load | Store)}
+
+
 def axes_of(loop: Loop, instr: Instr) -> frozenset[str]:
     """The axes of `loop` that an instruction changes along by itself, not by its operands: those in
     its index, and for a store that combines all of them, for each point of the loop is counted."""

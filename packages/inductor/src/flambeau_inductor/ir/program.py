@@ -49,6 +49,16 @@ class SymbolSource:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeOfResult:
+    """A symbol that depends on data: size `dim` of result `result` of a call, or the number that the
+    call gives (None)."""
+
+    name: str
+    result: int = 0
+    dim: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ComputedNumber:
     """A number that is known when the program runs, as Python."""
 
@@ -125,7 +135,8 @@ class Extern:
 
     `target` is the qualified overload (`aten.mm.out`). With `into`, the results are written to
     those existing buffers (passed as the overload's out arguments); else the call's results
-    become the buffers `results` (None: a result that nobody uses).
+    become the buffers `results` (None: a result that nobody uses). `sizes`: the symbols that are
+    read off what it gives.
     """
 
     target: str
@@ -134,6 +145,7 @@ class Extern:
     into: tuple[Ref, ...] = ()
     results: tuple[str | None, ...] = ()
     origins: tuple[str, ...] = ()
+    sizes: tuple[SizeOfResult, ...] = ()
 
     @property
     def reads(self) -> list[Ref]:

@@ -22,14 +22,20 @@ from flambeau_inductor.indexing import (
     Var,
     add,
     as_expr,
+    at_least,
     decide_equal,
-    decide_less,
-    decide_max,
     hint,
+    is_long,
     simplify,
 )
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import ComputedNumber, Layout, PlainArgument, SymbolSource
+from flambeau_inductor.ir.program import (
+    ComputedNumber,
+    Layout,
+    PlainArgument,
+    SizeOfResult,
+    SymbolSource,
+)
 from flambeau_inductor.runtime.report import Fallback
 
 Shape = tuple[Size, ...]
@@ -271,7 +277,8 @@ class TensorGraph:
     """A lowered graph. `order` lists nodes and calls as the program had them; `lowered`, the
     primitive and the node of each operation that a rule lowered, views left out; `absorbed`,
     library calls and the last operation after them that is part of them; `donated`, inputs that may
-    be overwritten; `updates`, outputs that may be written where an input is, and the input."""
+    be overwritten; `updates`, outputs that may be written where an input is, and the input; `sized`,
+    the sizes that are known once a call has run."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)
@@ -288,6 +295,7 @@ class TensorGraph:
     updates: dict[int, int] = field(default_factory=dict)
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
     scalars: list[NumberTensor] = field(default_factory=list)
+    sized: dict[LibraryCall, tuple[SizeOfResult, ...]] = field(default_factory=dict)
 
     def devices(self) -> Iterator[torch.device]:
         """Where its tensors are."""
@@ -320,7 +328,7 @@ _DIMS: tuple[Var, ...] = tuple(Var(f"d{i}") for i in range(16))
 
 def dim_ranges(shape: Sequence[Size]) -> Ranges:
     """The range of each of `dims_of`."""
-    return {f"d{i}": (0, decide_max(size - 1, 0)) for i, size in enumerate(shape)}
+    return {f"d{i}": (0, at_least(size - 1, 0)) for i, size in enumerate(shape)}
 
 
 def at(index: Index, position: Index) -> Index:
@@ -351,7 +359,7 @@ def flat_strides(shape: Sequence[Size]) -> Shape:
     step: Size = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= decide_max(size, 1)
+        step *= at_least(size, 1)
     return tuple(reversed(strides))
 
 
@@ -366,7 +374,7 @@ def unflatten(flat: Expr, shape: Sequence[Size], ranges: Ranges) -> Index:
     coordinates: list[Expr] = []
     outermost = True
     for size, step in zip(shape, flat_strides(shape), strict=True):
-        if not decide_less(1, size):
+        if not is_long(size):
             coordinates.append(as_expr(0))
             continue
         quotient = flat // step

@@ -26,10 +26,10 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.compile_state import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
-from flambeau_inductor.indexing import decide_less, hint
+from flambeau_inductor.indexing import depends_on_data, hint, surely_less
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.evaluate import flat, run_loop
-from flambeau_inductor.ir.loops import Load, Loop, Store
+from flambeau_inductor.ir.loops import Loop, buffers_of
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.show import show_loop
 from flambeau_inductor.ir.steps import storage_bytes
@@ -58,11 +58,6 @@ def generate(work: Compilation) -> tuple[KernelText, ...]:
         by_language.setdefault(_language(work, loop, layouts), []).append(loop)
     texts = [GENERATORS[name](work, some) for name, some in sorted(by_language.items())]
     return (*texts, evaluated(loops[fueled:])) if loops[fueled:] else tuple(texts)
-
-
-def buffers_of(loop: Loop) -> set[str]:
-    """Names of the buffers that a loop touches."""
-    return {i.buffer for i in loop.body if isinstance(i, Load | Store)}
 
 
 def evaluated(loops: Sequence[Loop]) -> KernelText:
@@ -171,7 +166,8 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         builder.require_triton()
     except builder.TritonMissing as error:
         raise InductorError(str(error)) from error
-    sizes = {b.name: _span(b.layout) for b in work.scheduled().buffers}
+    touched = set[str]().union(*map(buffers_of, loops))
+    sizes = {b.name: _span(b.layout) for b in work.scheduled().buffers if b.name in touched}
     tuning = tuning_of(b.layout.device for b in work.scheduled().buffers)
     try:
         source = generate_module(loops, work.dtypes(), sizes, work.chosen_kernels, tuning)
@@ -210,7 +206,8 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
 def _span(layout: Layout) -> int:
     """Elements that a buffer's indices may span; open ones stay on their side of 32 bits."""
     span = storage_bytes(layout) // layout.dtype.itemsize
-    decide_less(span, INT32_LIMIT + 1)
+    if not surely_less(span, INT32_LIMIT + 1) and depends_on_data((span,)):
+        return INT32_LIMIT + 1
     return hint(span)
 
 

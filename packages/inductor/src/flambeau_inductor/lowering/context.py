@@ -16,11 +16,11 @@ import torch
 from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
-from flambeau_inductor.indexing import Expr, Size, decide_less, plain, same_sizes, simplify
+from flambeau_inductor.indexing import Expr, Size, is_long, plain, same_sizes, simplify
 from flambeau_inductor.ir.call_with_epilogue import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.ir.program import ComputedNumber, Layout, each_leaf
+from flambeau_inductor.ir.program import ComputedNumber, Layout, SizeOfResult, each_leaf
 from flambeau_inductor.ir.tensors import (
     Argument,
     Definition,
@@ -224,6 +224,14 @@ class Context:
             None if meta is None else self.result(meta, Result(made, position))
             for position, meta in enumerate(self.metas if metas is None else metas)
         ]
+        sizes = tuple(
+            SizeOfResult(name, position, dim)
+            for position, node in enumerate(results)
+            if node is not None
+            for name, dim in self.sizes.made(node.shape)
+        )
+        if sizes:
+            self.graph.sized[made] = sizes
         return results
 
 
@@ -246,7 +254,7 @@ def convert(value: Scalar, dtype: torch.dtype) -> Scalar:
 
 def _is_identity(index: Index, shape: Shape) -> bool:
     own = zip(index, dims_of(len(shape)), shape, strict=True)
-    return all(not decide_less(1, size) or e == d for e, d, size in own)
+    return all(not is_long(size) or e == d for e, d, size in own)
 
 
 def _through_view(

@@ -28,8 +28,8 @@ from flambeau_inductor._torch_compat import (
 from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
-from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.ir.program import Layout, SymbolSource
+from flambeau_inductor.ir.nodes import name_of, value_of
+from flambeau_inductor.ir.program import ComputedNumber, Layout, SizeOfResult, SymbolSource
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
@@ -120,12 +120,6 @@ PART_WRITES = frozenset({"slice_scatter", "index_put", "scatter"})
 """Primitives that write a part of their first operand."""
 
 
-def _primitive(node: object) -> str | None:
-    """The name of the primitive that a node calls."""
-    prim = prim_of(node.target) if isinstance(node, fx.Node) else None
-    return prim.name if prim else None
-
-
 def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
     """Nodes that write a part of a tensor which nobody needs as it was before: an input that the
     graph updates, or, on a CPU, what such a node made and no other writes to; and whether nobody
@@ -138,14 +132,14 @@ def written_parts(graph: fx.Graph, info: GraphInfo) -> dict[str, bool]:
     base: Any
     for position, place in info.updates:
         chain, node = [], results[position]
-        while _primitive(node) in PART_WRITES:
+        while name_of(node) in PART_WRITES:
             chain.append(node)
             node = node.args[0]
         found |= set(chain) if node is given[place] else set()
     for node in graph.nodes:
-        base = node.args[0] if _primitive(node) == "slice_scatter" else None
-        if _primitive(base) == "slice_scatter" and value_of(node).device.type == "cpu":
-            writes = (user for user in base.users if _primitive(user) in PART_WRITES)
+        base = node.args[0] if name_of(node) == "slice_scatter" else None
+        if name_of(base) == "slice_scatter" and value_of(node).device.type == "cpu":
+            writes = (user for user in base.users if name_of(user) in PART_WRITES)
             writers = [user for user in writes if user.args[0] is base]
             found |= {node} if writers == [node] else set()
     return {node.name: len(node.all_input_nodes[0].users) == 1 for node in found}
@@ -221,6 +215,10 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     value = node.meta.get("val")
     if isinstance(value, torch.SymFloat):
         return ctx.number(ctx.sizes.text(value))
+    if isinstance(value, torch.SymBool):
+        return ComputedNumber(ctx.sizes.condition(value))
+    if node.target is ITEM and isinstance(value, torch.SymInt):
+        return _item(ctx, node, env)
     if isinstance(value, SYMBOLIC):
         return ctx.sizes.size(value)
     prim = prim_of(node.target)
@@ -258,6 +256,21 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
             reason = str(error)
     ctx.graph.fallbacks.append(Fallback(str(node.target), reason, node.name))
     return library_call(ctx, node.target, args, kwargs, value_of(node))
+
+
+ITEM = torch.ops.aten._local_scalar_dense.default
+
+
+def _item(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
+    """The number in a tensor, which is a size from here on."""
+    number = ctx.sizes.size(node.meta["val"])
+    (name, _), *_ = ctx.sizes.made((number,)) or [("", 0)]
+    if name:
+        ctx.call(qualified_name(ITEM), (env[node.args[0]],), metas=())  # type: ignore[index]
+        call = ctx.graph.order[-1]
+        assert isinstance(call, LibraryCall)
+        ctx.graph.sized[call] = (SizeOfResult(name),)
+    return number
 
 
 def _count(ctx: Context, node: fx.Node) -> None:

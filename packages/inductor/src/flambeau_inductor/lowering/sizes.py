@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,9 +26,16 @@ from flambeau_inductor.indexing import (
     hint,
     plain,
     rebuilt,
+    to_python,
 )
 from flambeau_inductor.indexing.symbols import LARGEST
 from flambeau_inductor.ir.program import SymbolSource
+
+
+ESTIMATE = 256
+"""What a size that depends on data is taken for where it decides nothing but speed."""
+
+_COMPARISONS = {"==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
 class GraphSizes:
@@ -40,6 +48,7 @@ class GraphSizes:
         self._known: dict[Any, Size] = {}
         self._sources: dict[str, SymbolSource] = {}
         self._floats: dict[Any, str] = {}
+        self._made: set[str] = set()
 
     def size(self, number: Any) -> Size:
         """A size. Raises NotYetSymbolic for numbers that are not integers and for expressions of
@@ -75,8 +84,11 @@ class GraphSizes:
             value, low, high = compat.known_of_symbol(expression, number)
             name = f"size{len(self._symbols)}"
             low = -LARGEST if low is None else low  # a number that is no size has either sign
-            high = LARGEST if high is None else high
-            found = self._symbols[expression] = Symbol(name, value, self.decisions, low, high)
+            high = LARGEST if high is None else min(high, LARGEST)
+            by_data = value is None
+            estimate = min(ESTIMATE, high) if value is None else value
+            made = Symbol(name, estimate, self.decisions, low, high, by_data)
+            found = self._symbols[expression] = made
             self._numbers[name] = compat.symbolic_integer(expression, value, number)
         return found
 
@@ -111,12 +123,39 @@ class GraphSizes:
             if known is None or (source.dim is None and known.dim is not None):
                 self._sources[size.name] = source
 
+    def made(self, sizes: Sequence[object]) -> list[tuple[str, int]]:
+        """The symbols among these sizes that depend on data and are nowhere yet, and their places:
+        from here on they are known."""
+        found: list[tuple[str, int]] = []
+        for place, size in enumerate(sizes):
+            if isinstance(size, Symbol) and size.by_data and size.name not in self._sources:
+                if size.name not in self._made:
+                    self._made.add(size.name)
+                    found.append((size.name, place))
+        return found
+
+    def condition(self, truth: torch.SymBool) -> str:
+        """A comparison of sizes as Python, over their names."""
+        expression = compat.expression_of(truth)
+        if not expression.free_symbols:
+            return str(bool(expression))
+        sign = _COMPARISONS.get(getattr(expression, "rel_op", ""))
+        if sign is None:
+            raise NotYetSymbolic(f"the condition {expression}")
+        left, right = (to_python(self._translated(side, truth)) for side in expression.args)
+        return f"{left} {sign} {right}"
+
     def sources(self) -> tuple[tuple[str, SymbolSource], ...]:
         """Where each symbol is found; NotYetSymbolic if one is nowhere."""
-        missing = [s for s in self._symbols.values() if s.name not in self._sources]
+        known = self._sources.keys() | self._made
+        missing = [s for s in self._symbols.values() if s.name not in known]
         if missing:
             raise NotYetSymbolic(f"no input has exactly the size {missing[0]}")
-        return tuple((s.name, self._sources[s.name]) for s in self._symbols.values())
+        return tuple(
+            (s.name, self._sources[s.name])
+            for s in self._symbols.values()
+            if s.name in self._sources
+        )
 
     def record(self) -> None:
         """Record in the environment what was assumed."""

@@ -18,14 +18,8 @@ from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.ir.call_with_epilogue import Asked, CallWithEpilogue
-from flambeau_inductor.passes.node_queries import (
-    erase_unused,
-    has_tag,
-    name_of,
-    readers,
-    same_meta,
-    val_of,
-)
+from flambeau_inductor.ir.nodes import name_of
+from flambeau_inductor.passes.node_queries import erase_unused, has_tag, readers, same_meta, val_of
 from flambeau_inductor.passes.rewriter import (
     Argument,
     Call,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_inductor._torch_compat import OpOverload, writes
+from flambeau_inductor.ir.nodes import PRIMITIVES, NoValue, name_of, value_of
 
 MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal", "unfold"})
 """Views whose elements are elements of their operand, at other places."""
@@ -24,7 +25,6 @@ MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal"
 PLACING = frozenset({"as_strided", "as_strided_scatter"})
 """Primitives that take a place in the memory of their first operand."""
 
-PRIMITIVES = "flambeau_prims"
 OURS = frozenset({"aten", PRIMITIVES})
 """Namespaces of operators whose schemas and tags say what they do."""
 
@@ -60,14 +60,6 @@ def op_of(node: object) -> str | None:
             return None
         name = str(getattr(target, "__name__", ""))
     return SPELLINGS.get(name, name) or None
-
-
-def name_of(node: object) -> str | None:
-    """Name of the primitive that `node` calls; None for anything else."""
-    target = node.target if isinstance(node, fx.Node) and node.op == "call_function" else None
-    if not isinstance(target, OpOverload) or target.namespace != PRIMITIVES:
-        return None
-    return str(target.overloadpacket.__name__)
 
 
 def has_tag(node: fx.Node, tag: str) -> bool:
@@ -107,8 +99,6 @@ def val_of(part: Any) -> Any:
     if not isinstance(part, fx.Node):
         return part
     if "val" not in part.meta and name_of(part) is not None:
-        from flambeau_inductor.ir.nodes import NoValue, value_of  # Torch IR needs no shape rules
-
         with suppress(NoValue):  # inputs are known later
             return value_of(part)
     return part.meta.get("val")

@@ -22,11 +22,11 @@ import torch
 from flambeau_prims import PRIMS
 from torch import fx
 
+from flambeau_inductor.ir.nodes import name_of
 from flambeau_inductor.passes.epilogues import COMPUTING
 from flambeau_inductor.passes.node_queries import (
     escaping,
     has_tag,
-    name_of,
     readers,
     static_shape,
     strides,

@@ -17,14 +17,8 @@ from flambeau_prims.sizes import SizeNodes
 from torch import fx
 
 from flambeau_inductor._torch_compat import OpOverload, has_effect
-from flambeau_inductor.passes.node_queries import (
-    MOVES,
-    escaping,
-    has_tag,
-    name_of,
-    placed,
-    same_meta,
-)
+from flambeau_inductor.ir.nodes import name_of
+from flambeau_inductor.passes.node_queries import MOVES, escaping, has_tag, placed, same_meta
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
 POINTWISE = frozenset(name for name, prim in PRIMS.items() if "pointwise" in prim.tags) | {"cast"}

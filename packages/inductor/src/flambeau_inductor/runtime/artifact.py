@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor._torch_compat import current_device
+from flambeau_inductor._torch_compat import current_device, set_grad_mode
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, Recorded, Rules, rules_from
 from flambeau_inductor.runtime.report import Report
 
@@ -194,8 +194,11 @@ class CompiledGraph:
 
     def _without_grad(self, args: list[Any]) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
-            with torch.no_grad():
+            set_grad_mode(False)  # `no_grad` takes as long as a small kernel
+            try:
                 return self.call(args)
+            finally:
+                set_grad_mode(True)
         return self.call(args)
 
 

@@ -112,7 +112,8 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
     made = _Assembly(plan)
     for position, node in enumerate(graph.inputs):
         made.add(f"in{position}", node)
-    for number, scalar in enumerate(graph.scalars):
+    used = [scalar for scalar in graph.scalars if scalar.node in plan.live]
+    for number, scalar in enumerate(used):
         made.add(f"scalar{number}", scalar.node)
     stored = _stored(plan, steps)
     loops = 0
@@ -132,7 +133,7 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
         made.steps.append(RunLoop(loop))
     outputs = each_leaf(partial(_argument, made), tuple(plan.outputs))
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(graph.inputs)))
-    scalars = tuple((made.names[s.node], s.value) for s in graph.scalars)
+    scalars = tuple((made.names[s.node], s.value) for s in used)
     empty = tuple(dict.fromkeys(made.name_of(n) for n in made.bare))
     given = [*(b.name for b in inputs), *(n for n, _ in (*made.constants, *scalars)), *empty]
     kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))
@@ -227,6 +228,7 @@ def _call(made: _Assembly, call: LibraryCall) -> None:
         made.shared.update(made.name_of(n) for n in operands_of(made.plan, call))
     live = made.plan.live
     names = [made.name_of(node) if node is not None and node in live else None for node in results]
+    sizes = made.plan.graph.sized.get(call, ())
     if call.aliases:
         made.shared.update(n for n in names if n is not None)
     if call.out and is_concatenation(call):
@@ -236,7 +238,7 @@ def _call(made: _Assembly, call: LibraryCall) -> None:
         into = tuple(Ref(n) for n in names if n is not None)
         made.steps.append(Extern(call.target, args, kwargs, into, (), call.origins))
     else:
-        made.steps.append(Extern(call.target, args, kwargs, (), tuple(names), call.origins))
+        made.steps.append(Extern(call.target, args, kwargs, (), tuple(names), call.origins, sizes))
 
 
 def _argument(made: _Assembly, argument: PlannedArgument) -> object:

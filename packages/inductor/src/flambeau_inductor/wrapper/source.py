@@ -114,6 +114,7 @@ class _WrapperWriter:
     unchanging: frozenset[str]
     lines: list[str] = field(default_factory=list)
     operators: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     waiting: frozenset[int] = frozenset()
     dying: dict[str, str] = field(default_factory=dict)
@@ -196,6 +197,7 @@ def generate(
         behind = (f"{name} = run_after_draws({how})" for name, how in printer.behind.items())
         imported = "bernoulli_by, run_after_draws" if printer.behind else "bernoulli_by"
         use("cpu.random", imported, drawn, *behind)
+    head[-1:] = [*(f"{name} = device({of!r})" for of, name in printer.places.items()), ""]
     text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
     return Wrapper(text, {n: t for t, n in {**printer.operators, **printer.in_blocks}.items()})
 
@@ -243,8 +245,8 @@ def _alloc(p: _WrapperWriter, step: Alloc) -> None:
         allocate = "empty_large" if small else p.allocate
         p(f"{step.buffer} = {allocate}({shape}, {stride}, {of.dtype})")
         return
-    place = f"dtype={of.dtype}, device={str(of.device)!r}"
-    p(f"{step.buffer} = empty_strided({shape}, {stride}, {place})")
+    place = p.places.setdefault(str(of.device), f"on_{of.device.type}{of.device.index or ''}")
+    p(f"{step.buffer} = empty_strided({shape}, {stride}, dtype={of.dtype}, device={place})")
 
 
 def _reuse(p: _WrapperWriter, step: Reuse) -> None:
@@ -352,14 +354,20 @@ def _extern(p: _WrapperWriter, step: Extern) -> None:
         p(f"{called}({', '.join(parts)})")
         return
     call = f"{called}({', '.join(parts)})"
-    if not used:
+    if not used and not step.sizes:
         p(call)
         return
     single = step.target in OWN or not returns_sequence(overload_of(step.target))
-    if len(step.results) == 1 and single:
+    if single and not step.sizes and len(step.results) == 1:
         _result(p, used[0][1], call)
         return
     p(f"made = {call}")
+    for size in step.sizes:
+        given = "made" if single else f"made[{size.result}]"
+        p(f"{size.name} = {given}" + ("" if size.dim is None else f".size({size.dim})"))
+    if single and used:
+        _result(p, used[0][1], "made")
+        used = []
     for position, name in used:
         _result(p, name, f"made[{position}]")
     p("del made")

@@ -21,7 +21,10 @@ SLICE = ("codegen/test_extreme_values.py -k (compiled and torch.float32 and 512)
 WHOLE = (
     "codegen/test_extreme_values.py -k compiled",
     "codegen/test_classes.py -k cpp",
-    "codegen/test_repeated_rows.py",
+    *(
+        f"codegen/test_repeated_rows.py -k cpp and {group}"
+        for group in ("first", "second", "third", "fourth")
+    ),
     "codegen/cpp/emit",
     "codegen/cpp/analysis/test_segments.py codegen/cpp/analysis/test_streaming.py",
     "codegen/cpp/test_column_reductions.py codegen/cpp/test_concatenation_masks.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from flambeau_inductor import Options
 from flambeau_inductor.ir.loops import Store
 from flambeau_inductor.ir.program import Alloc, Program, Reuse, RunLoop
+from flambeau_inductor.ir.steps import touched
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.schedule import schedule
@@ -132,3 +134,32 @@ def test_tensors_of_a_graph_that_are_written_row_by_row(fn: Function, buffers: i
     program = program_of(fn, inputs)
     allocated = sum(isinstance(step, Alloc) for step in program.steps)
     assert buffers is None or allocated == buffers
+
+
+def test_the_work_grows_as_the_writes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop over the rows, unrolled: no step is looked at again for each of the others."""
+    module = import_module("flambeau_inductor.schedule.memory.coalesce_copies")
+    looked: list[object] = []
+
+    def seen(step: Any) -> Any:
+        looked.append(step)
+        return touched(step)
+
+    def rows(count: int) -> Function:
+        def fn(c: Tensor, k: Tensor) -> Any:
+            y = torch.select_scatter(c * 0, k[0, :1].expand(8), 0, 0)
+            for i in range(1, count):
+                y = torch.select_scatter(y, y[i - 1] * 2 + k[1], 0, i)
+            return (y,)
+
+        return fn
+
+    work = []
+    for count in (10, 20, 40):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "touched", seen)
+            looked.clear()
+            program = program_of(rows(count), [torch.randn(40, 8), torch.randn(K)])
+            work.append(len(looked))
+        assert sum(isinstance(step, Alloc) for step in program.steps) == 1
+    assert work[2] - work[1] <= 2 * (work[1] - work[0])

@@ -16,7 +16,7 @@ from typing import Any
 
 import flambeau_aot
 import flambeau_inductor
-from flambeau_aot.sizes import has_symbols
+from flambeau_aot.sizes import symbolic_parts
 from torch import fx
 
 from flambeau.backends.request import Backend, Request
@@ -226,7 +226,7 @@ def derivative_failure_hook(request: Request, name: str, lines: str) -> Callable
 
 def has_open_sizes(gm: fx.GraphModule) -> bool:
     """Whether a captured graph leaves sizes or numbers open."""
-    return any(has_symbols(node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder"))
+    return any(True for node in gm.graph.nodes for _ in symbolic_parts(node.meta.get("val")))
 
 
 def _failure(gm: fx.GraphModule, error: Exception, stage: str) -> StageFailure:

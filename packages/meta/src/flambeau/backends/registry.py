@@ -49,7 +49,7 @@ def _engine(about: str, make: Factory, *modules: str, pip: str = "") -> BuiltinB
 
 
 #: numbers that are not integers are constants to ahead-of-time autograd and what comes after it
-AOT = Traits(frozenset({"sizes", "integers", "floats"}), "aot")
+AOT = Traits(frozenset({"sizes", "integers", "floats", "data"}), "aot")
 
 TABLE: dict[str, BuiltinBackend] = {
     "eager": BuiltinBackend(
@@ -169,9 +169,9 @@ class LayeredBackend:
     """A backend with its layers, under the name that users know.
 
     supports_symbols: what may be open in graphs. own_numbers: whether the random numbers of its
-    graphs are not eager's, so that they are never compared with it call by call. writes_last: a
-    call of a graph that raises has written to none of its inputs. observe: what a profiler wants to
-    do with whatever compiles frames.
+    graphs are not eager's, so that they are never compared with it call by call. made_for_speed: a
+    frame that eager runs faster may run so. writes_last: a call of a graph that raises has written
+    to none of its inputs. observe: what a profiler wants to do with whatever compiles frames.
     """
 
     def __init__(self, engine: Any, request: Request) -> None:
@@ -182,6 +182,7 @@ class LayeredBackend:
         else:
             self.supports_symbols = request.traits.symbols
             self.own_numbers = request.choices.inductor.random != "eager"
+        self.made_for_speed = request.traits.kernels and not request.verify
         self._in_one = request.traits.stage == "aot" and not request.never_slower
         self._writes_last = getattr(engine, "writes_last", False)
         self.observe = getattr(engine, "observe", None)

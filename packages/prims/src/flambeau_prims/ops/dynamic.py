@@ -25,11 +25,11 @@ class SizeUnknown(PrimError):
 
 
 def _counting(
-    schema: str, eager: Callable[..., Any], **notes: Any
+    schema: str, eager: Callable[..., Any], counts_elements: bool = False, **notes: Any
 ) -> Callable[[Callable[..., Results]], Callable[..., Results]]:
     """Define the primitive of which the decorated function, given the size that depends on the
     elements and the operands, checks them and gives the shapes and dtypes of the results; its
-    docstring is the definition."""
+    docstring is the definition. counts_elements: the size is at most their number."""
     name = schema[: schema.index("(")]
 
     def register(results: Callable[..., Results]) -> Callable[..., Results]:
@@ -41,7 +41,9 @@ def _counting(
             metas = [metas_of(arg) for arg in args]
             with contextlib.suppress(SizeUnknown):
                 PRIMS[name].rule(*metas)
-            size = torch.library.get_ctx().new_dynamic_size()
+            most = metas[0].numel() if counts_elements else None
+            limit = most if isinstance(most, int) and most > 2 else None
+            size = torch.library.get_ctx().new_dynamic_size(max=limit)
             made = [args[0].new_empty(list(s), dtype=d) for s, d in results(size, *metas)]
             return tuple(made) if len(made) > 1 else made[0]
 
@@ -57,6 +59,7 @@ def _counting(
 @_counting(
     "nonzero(Tensor a) -> Tensor",
     lambda a: torch.nonzero(a).contiguous(),
+    counts_elements=True,
     shape="(n, dimensions of `a`), n counted in the elements; contiguous",
     edge_cases={"nan": "not zero", "signed zero": "-0 is zero", "empty": "no rows"},
     source="Iverson, A Programming Language, 1962 (compression)",
@@ -69,6 +72,7 @@ def nonzero(n: Size, a: TensorMeta) -> Results:
 @_counting(
     "masked_select(Tensor a, Tensor mask) -> Tensor",
     torch.masked_select,
+    counts_elements=True,
     shape="(n,), n true elements of `mask`",
     edge_cases={"empty": "no elements"},
     source="Iverson, A Programming Language, 1962 (compression)",
@@ -89,6 +93,7 @@ _KNUTH = "Knuth, The Art of Computer Programming, vol. 3, 5"
 @_counting(
     "unique(Tensor a) -> (Tensor, Tensor, Tensor)",
     lambda a: torch.ops.aten._unique2.default(a, True, True, True),
+    counts_elements=True,
     shape=_UNIQUE_SHAPE,
     edge_cases=_UNIQUE_EDGES,
     source=_KNUTH,
@@ -103,6 +108,7 @@ def unique(n: Size, a: TensorMeta) -> Results:
 @_counting(
     "unique_consecutive(Tensor a) -> (Tensor, Tensor, Tensor)",
     lambda a: torch.ops.aten.unique_consecutive.default(a, True, True),
+    counts_elements=True,
     shape=_UNIQUE_SHAPE,
     edge_cases=_UNIQUE_EDGES,
     source="run-length encoding, Golomb 1966",

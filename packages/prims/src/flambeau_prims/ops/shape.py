@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import empty_as, primitive, require
+from flambeau_prims._torch_compat import surely
 from flambeau_prims.shape_rules import (
     Size,
     Sizes,
@@ -116,8 +117,10 @@ def slice_(a: TensorMeta, start: Sizes, stop: Sizes, step: Sequence[int]) -> Ten
         len(start) == len(stop) == len(step) == a.ndim and all(s > 0 for s in step),
         f"start, stop and step > 0 are needed for each of {a.ndim} dimensions",
     )
-    good = all(b >= 0 and b <= e and e <= n for b, e, n in zip(start, stop, a.shape, strict=True))
-    require(good, f"{list(start)} to {list(stop)} is not inside {a.shape}")
+    bounds = zip(start, stop, a.shape, strict=True)
+    # whoever takes a bound from data has checked it
+    wrong = any(surely(b < 0) or surely(b > e) or surely(e > n) for b, e, n in bounds)
+    require(not wrong, f"{list(start)} to {list(stop)} is not inside {a.shape}")
     shape = [(e - b + s - 1) // s for b, e, s in zip(start, stop, step, strict=True)]
     return a.like(shape, [s * k for s, k in zip(a.stride, step, strict=True)])
 

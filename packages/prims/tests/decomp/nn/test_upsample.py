@@ -109,6 +109,43 @@ def test_a_dimension_that_keeps_its_size_is_not_resampled(factor, align_corners)
             torch.testing.assert_close(lowered(fn, held)[0], fn(held), equal_nan=True)
 
 
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+GIVEN = [
+    # (spatial size, scale given): kept, doubled, neither, and about 128 rows and columns in all
+    ((5,), 1.1), ((3,), 2.3), ((4,), 1.7),
+    ((3, 3), 1.2), ((7, 7), 2.1), ((4, 3), 1.3), ((64, 64), 1.01), ((65, 64), 1.01),
+    ((33, 31), 2.015), ((33, 32), 2.015), ((4, 4), 2.5),
+    ((3, 2, 3), 1.3), ((5, 4, 5), 2.1), ((2, 2, 5), 1.9),
+]  # fmt: skip
+KINDS = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize(("size", "scale"), GIVEN, ids=str)
+def test_a_scale_counts_where_eagers_kernel_reads_it(size, scale, channels, recomputed) -> None:
+    """Of dimensions that keep or double their size some kernels ignore it: by layout, by the number
+    of channels, by the size of the image, for the gradient but not for the result."""
+    made = torch.rand(2, channels, *size, dtype=torch.float64)
+    layouts = [torch.contiguous_format, *([LAST[made.ndim]] if made.ndim in LAST else [])]
+    for mode in ("nearest", "nearest-exact", *KINDS[len(size)]):
+        for layout in layouts:
+            x = made.contiguous(memory_format=layout).requires_grad_()
+            given = {"scale_factor": scale, "mode": mode, "recompute_scale_factor": recomputed}
+            expected = F.interpolate(x, **given)
+            with Decomposing():
+                found = F.interpolate(x, **given)
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == expected.stride()
+            for order in layouts:
+                grad = torch.rand(expected.shape).double().contiguous(memory_format=order)
+                (wanted,) = torch.autograd.grad(expected, x, grad, retain_graph=True)
+                with Decomposing():
+                    (given_back,) = torch.autograd.grad(found, x, grad, retain_graph=True)
+                torch.testing.assert_close(given_back, wanted)
+                assert given_back.stride() == wanted.stride(), (mode, layout, order)
+
+
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [2, 5, 7, 9, 20])

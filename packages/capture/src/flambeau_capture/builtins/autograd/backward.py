@@ -8,7 +8,7 @@ does nothing else; otherwise autograd runs the call in Python, between two graph
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -172,10 +172,10 @@ def _in_graph(
         raise Break(_REASON, "backward of what is no tensor")
     if "create_graph" in options and options["create_graph"].truth(tx):
         raise Break(_REASON, "backward with create_graph=True")
-    if _distributed():
+    together = compat.are_processes_together
+    if together():
         raise Break(_REASON, "backward while torch.distributed runs, which may watch derivatives")
-    where = ConstantSource(_distributed, "distributed")
-    tx.guard(where, "CALL", _alone, "torch.distributed does not run")
+    tx.guard(ConstantSource(together, "torch.distributed"), "ANSWER", False)
     if any(not root.fake.requires_grad for root in roots):
         raise Break(_REASON, "backward of a tensor that does not require grad")
     if any(is_reentrant(node) for node in tx.graph.graph.nodes):
@@ -203,14 +203,6 @@ def _in_graph(
 def _is_of(other: Value, made: TensorValue) -> bool:
     """Whether another derivative is a view of this one, which the engine then still holds."""
     return isinstance(other, TensorValue) and other.fake._base is made.fake
-
-
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _alone(question: Callable[[], bool]) -> bool:
-    return not question()
 
 
 def _leaf_values(tx: Tracer, roots: list[TensorValue], inputs: Value) -> list[TensorValue]:

@@ -90,7 +90,12 @@ def _written(graph: GraphBuilder, call: fx.Node) -> set[Any]:
 
 def _has_history(node: fx.Node) -> bool:
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
+    if not isinstance(value, torch.Tensor) or not value.requires_grad:
+        return False
+    try:
+        return not value.is_leaf
+    except RuntimeError:  # a view that was made and written to under no_grad: autograd keeps none
+        return False
 
 
 def _leads_to(graph: GraphBuilder, node: fx.Node, others: set[fx.Node]) -> bool:

@@ -78,7 +78,7 @@ def _filled(tx: Tracer, value: Value, named: dict[str, Value]) -> Value:
     if not isinstance(value, SequenceValue):
         return graph_call(tx, "call_function", torch.full, [tx.wrap_new(()), value], named)
     parts: list[Any] = [_filled(tx, part, named) for part in value.parts()]
-    return graph_call(tx, "call_function", torch.stack, [type(value)(parts)], {})
+    return graph_call(tx, "call_function", torch.stack, [value.like(parts)], {})
 
 
 @handles(torch.sym_float)

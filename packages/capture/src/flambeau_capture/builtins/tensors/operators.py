@@ -75,7 +75,9 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
             refuse(tx, asked, left, right)
     found = graph_call(tx, "call_function", fn, [left, right], {})
     if isinstance(left, TensorValue) and type(right) is Constant and fn in _ORDER:
-        if isinstance(found, TensorValue) and found.fake.numel() == 1:
+        if isinstance(found, TensorValue) and all(
+            type(n) is int and n == 1 for n in found.fake.shape
+        ):
             found.truth_known = _certain(fn, left, right.value)
     return found
 

@@ -42,7 +42,8 @@ from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.higher_order.context_managers import answered_outside
 from flambeau_capture.values.numpy.arrays import ArrayValue, rules
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.graph_calls import graph_call, require_number
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 _REASON = "FB0004"
@@ -87,6 +88,7 @@ _state(
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
     torch.is_autocast_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.get_deterministic_debug_mode,
 )  # fmt: skip
 
 
@@ -124,8 +126,25 @@ _guard_by_query(
     torch.get_num_interop_threads, torch.is_anomaly_check_nan_enabled,
     torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
     torch.backends.cuda.math_sdp_enabled, torch.cuda.is_current_stream_capturing,
-    *compat.switch_questions(),
+    torch.backends.cuda.cudnn_sdp_enabled, torch.cuda.is_initialized,
+    torch.utils.data.get_worker_info, *compat.switch_questions(),
 )  # fmt: skip
+
+
+def _of_all_processes(fn: Any) -> None:
+    answer = compat.in_group(fn)
+
+    @handles(fn)
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        """Of the group of all processes, whose rank and size stay as long as it is there."""
+        if args or kwargs:
+            raise Break("FB0017", describe_call(fn, args))
+        tx.guard(ConstantSource(answer, fn.__name__), "ANSWER", answer())
+        return evaluate_call(tx, fn, args, kwargs)
+
+
+for _fn in compat.rank_questions():
+    _of_all_processes(_fn)
 
 
 def _answer(value: Any, *fns: Any) -> None:
@@ -198,9 +217,22 @@ def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(torch._check)
 def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("cond", "message"), args)) | dict(kwargs)
-    if not given["cond"].truth(tx):
+    cond, message = given["cond"], given.get("message", Constant(None))
+    if isinstance(cond, SymbolValue) and cond.by_data:
+        said = message if isinstance(message, Constant) else tx.call(message, [], {})
+        text = said.as_python() if isinstance(said, Constant) else _UNSAID
+        try:  # what torch says of a check that fails
+            torch._check(False, None if isinstance(message, Constant) else lambda: text)
+        except RuntimeError as error:
+            if require_number(tx, cond, str(error)):
+                return Constant(None)
+    if not cond.truth(tx):
         raise Break("FB0010", "torch._check fails")
     return Constant(None)
+
+
+#: the words are made of numbers that depend on data: the program, run again, says them
+_UNSAID = "a check of the program fails"
 
 
 @handles(compat.CHECK_ALL_WITH)
@@ -332,7 +364,9 @@ def _of_unknown_size(**fns: Any) -> None:
         def handler(
             tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn, _name: str = name
         ) -> Value:
-            found = tx.tensor_rules.by_data(tx, "call_method", _name, args, kwargs)
+            if tx.data_sizes():
+                return graph_call(tx, "call_function", _fn, args, kwargs)
+            found = tx.tensor_rules.by_data(tx, "call_method", _name, args, kwargs, True)
             if found is None:
                 raise Break("FB0004", f"call_function {describe_call(_fn, args)}")
             return found

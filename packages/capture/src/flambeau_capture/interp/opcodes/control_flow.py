@@ -26,6 +26,8 @@ from flambeau_capture.values.objects.attributes import class_attribute, find_in_
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.graph_calls import require_number
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
 @opcode("JUMP", "JUMP_NO_INTERRUPT")
@@ -56,10 +58,21 @@ def _jump_if(name: str, holds: Callable[[Frame, Value], bool], or_pop: str = "")
                 frame.pop()
 
 
-_jump_if("POP_JUMP_IF_TRUE", lambda frame, value: value.truth(frame.tx), "JUMP_IF_TRUE_OR_POP")
-_jump_if(
-    "POP_JUMP_IF_FALSE", lambda frame, value: not value.truth(frame.tx), "JUMP_IF_FALSE_OR_POP"
-)
+def _truth(frame: Frame, value: Value) -> bool:
+    """The truth of what a jump depends on. Where that is a number that depends on data, and the
+    program goes on to raise an AssertionError, the graph checks it."""
+    jump = frame.current
+    if isinstance(value, SymbolValue) and value.by_data and value.cls is bool:
+        body = frame.prepared.body.instructions
+        otherwise = body[frame.position] if jump.opname.endswith("TRUE") else jump.target
+        asserts = getattr(otherwise, "opname", "") == "LOAD_ASSERTION_ERROR"
+        if asserts and require_number(frame.tx, value, "an assertion of the program fails"):
+            return True
+    return value.truth(frame.tx)
+
+
+_jump_if("POP_JUMP_IF_TRUE", lambda frame, value: _truth(frame, value), "JUMP_IF_TRUE_OR_POP")
+_jump_if("POP_JUMP_IF_FALSE", lambda frame, value: not _truth(frame, value), "JUMP_IF_FALSE_OR_POP")
 _jump_if("POP_JUMP_IF_NONE", lambda frame, value: _is_none(value))
 _jump_if("POP_JUMP_IF_NOT_NONE", lambda frame, value: not _is_none(value))
 expression("GET_ITER", 1, lambda tx, _, value: value.iterate(tx))

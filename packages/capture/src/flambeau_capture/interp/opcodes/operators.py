@@ -16,6 +16,7 @@ from flambeau_capture.interp.opcodes.registry import expression, opcode, operand
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import SliceValue
+from flambeau_capture.values.tensors.symbolic_numbers import joined_text, open_text
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -124,7 +125,7 @@ def format_value_op(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
     if flags & 3:
         value = _convert(frame.tx, value, flags & 3)
-    frame.push(Constant(format_value(frame.tx, value, spec)))
+    frame.push(_text(frame.tx, value, spec))
 
 
 def _convert(tx: Tracer, value: object, conversion: int) -> Constant:
@@ -133,10 +134,19 @@ def _convert(tx: Tracer, value: object, conversion: int) -> Constant:
 
 
 def _formatted(tx: Tracer, instruction: Instruction, value: Value, *spec: Value) -> Value:
-    return Constant(format_value(tx, value, constant_of(*spec) if spec else ""))
+    return _text(tx, value, constant_of(*spec) if spec else "")
+
+
+def _text(tx: Tracer, value: Value, spec: str) -> Value:
+    """format(value, spec)."""
+    return open_text(tx, value, spec) or Constant(format_value(tx, value, spec))
+
+
+def _string(tx: Tracer, instruction: Instruction, *parts: Value) -> Value:
+    return joined_text(tx, parts) or Constant("".join(map(constant_of, parts)))
 
 
 expression("CONVERT_VALUE", 1, lambda tx, i, value: _convert(tx, value, operand(i)), since=(3, 13))
 expression("FORMAT_SIMPLE", 1, _formatted, since=(3, 13))
 expression("FORMAT_WITH_SPEC", 2, _formatted, since=(3, 13))
-expression("BUILD_STRING", None, lambda tx, _, *parts: Constant("".join(map(constant_of, parts))))
+expression("BUILD_STRING", None, _string)

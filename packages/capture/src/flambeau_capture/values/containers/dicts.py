@@ -274,17 +274,17 @@ def _ordered_with(entries: dict[Any, Any], attributes: dict[str, Any]) -> Any:
 
 def _refill(target: Any, entries: dict[Any, Any]) -> None:
     """Through the built-in class's own methods: those of a subclass have run under capture."""
-    _own_class(target).clear(target)
+    own_class(target).clear(target)
     fill_dict(target, entries)
 
 
 def fill_dict(target: Any, entries: dict[Any, Any]) -> None:
-    kind = _own_class(target)
+    kind = own_class(target)
     for key, value in entries.items():
         kind.__setitem__(target, key, value)
 
 
-def _own_class(target: Any) -> Any:
+def own_class(target: Any) -> Any:
     return collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
 
 
@@ -360,6 +360,9 @@ class DictView(BuiltinKind):
     def length(self, tx: Tracer) -> int:
         return self.target.length(tx)
 
+    def count(self, tx: Tracer) -> Value:
+        return self.target.count(tx)
+
     def iterate(self, tx: Tracer) -> IteratorValue:
         if self.kind == "keys":
             return KeysIterator(self.target, self.target.keys())
@@ -392,7 +395,8 @@ class DictView(BuiltinKind):
 
 
 def _pop(self: MappingValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    empty = not self.length(tx) and self.cls is not collections.OrderedDict  # no key is looked at
+    looked_at = isinstance(args[0], Constant) or self.cls is collections.OrderedDict
+    empty = not looked_at and not self.length(tx)  # then no key is hashed
     found = None if empty else self.remove(tx, args[0])
     if found is not None:
         return found

@@ -15,16 +15,13 @@ from typing import Any
 
 import torch
 
-from flambeau_capture.breaks import Break
 from flambeau_capture.guards.equality import PLAIN, keys_of
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.identity import compares_itself
-from flambeau_capture.source import Attr, DictKey, Item, KnownKey, Source, item_of
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import LITERALS, NONE, Constant
-from flambeau_capture.values.containers.dicts import DictValue, default_of
-from flambeau_capture.values.containers.hashable_keys import raise_key_error
-from flambeau_capture.values.containers.lists import DequeValue, ExistingList, ListValue
+from flambeau_capture.source import Attr, DictKey, KnownKey, Source, item_of
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import LITERALS, Constant
+from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import (
     Pending,
     SliceValue,
@@ -32,7 +29,7 @@ from flambeau_capture.values.containers.sequences import (
     existing_sequence,
 )
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
+from flambeau_capture.values.containers.unread import UnreadDeque, UnreadDict, UnreadList, UnreadSet
 from flambeau_capture.values.functions.variables import GlobalsDict
 from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
@@ -41,63 +38,6 @@ from flambeau_capture.values.objects.attributes import (
 )
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import already_tracked, tracked, wraps_if, wraps_type
-
-LARGE = 256
-
-
-class LargeContainer(OpaqueValue):
-    contains_guard = ("", "")
-
-    def truth(self, tx: Tracer) -> bool:
-        return self.length(tx) > 0
-
-    def length(self, tx: Tracer) -> int:
-        tx.guard(self.source, "LENGTH", len(self.real))
-        return len(self.real)
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        key = self.key(item)
-        found = key in self.real
-        tx.guard(self.source, self.contains_guard[not found], key)
-        return found
-
-    def key(self, value: Value) -> Any:
-        try:
-            found = value.as_python()
-            hash(found)
-        except (NotConcrete, TypeError):
-            self.unknown(f"look-up of {value.describe()}")
-        return found
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name in ("__contains__", "__len__", "__getitem__"):
-            return PROTOCOL[name](self, tx, args, kwargs) or NONE
-        kind = type(self.real).__name__
-        raise Break("FB0009", f"method {name!r} of a {kind} of {len(self.real)} items")
-
-
-class LargeSet(LargeContainer):
-    contains_guard = ("SET_CONTAINS", "SET_NOT_CONTAINS")
-
-
-class LargeDict(LargeContainer):
-    contains_guard = ("DICT_CONTAINS", "DICT_NOT_CONTAINS")
-
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        if not self.contains(tx, key):
-            raise_key_error(tx, key)
-        plain = self.key(key)
-        assert self.source is not None
-        return tx.wrap(self.real[plain], Item(self.source, plain, "dict"))
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "get":
-            there = self.contains(tx, args[0])
-            return self.get_item(tx, args[0]) if there else default_of(args, kwargs)
-        return super().call_method(tx, name, args, kwargs)
 
 
 @wraps_type(list)
@@ -109,7 +49,7 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
         tx.guard(source, "LIST_LENGTH", len(obj))
         return existing_sequence(tx, obj, source, list)
 
-    return ExistingList(tx, obj, source, read)
+    return UnreadList(tx, obj, source, read)
 
 
 @wraps_if(lambda obj: issubclass(type(obj), tuple) and is_plain_tuple(type(obj)), 30)
@@ -166,10 +106,6 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
     if type(obj) is dict and _is_of_a_module(obj):
         tx.guard(source, "ID_MATCH", obj)
         return GlobalsDict(tx.scope_of(obj))  # capture adds names to it: its keys are no guard
-    if type(obj) is dict and len(obj) > LARGE:
-        large = LargeDict(obj, source)
-        tx.heap.know(obj, large)
-        return large
     made = _dict(tx, obj, source, type(obj))
     if isinstance(obj, collections.OrderedDict):
         made.real_attributes = vars(obj)
@@ -185,14 +121,19 @@ def _is_of_a_module(obj: dict[Any, Any]) -> bool:
 
 def _dict(tx: Tracer, obj: Any, source: Source, base: type) -> DictValue:
     """What a dict of the program holds."""
-    keys = keys_of(obj)
-    tx.guard(source, "DICT_KEYS", keys, True)
-    entries: list[tuple[Value, Value | Pending]] = []
-    for index, key in enumerate(keys):
-        value = dict.__getitem__(obj, key)
-        pending = Pending(value, item_of(obj, source, key, "dict"))
-        entries.append((_key(tx, key, source, index), pending))
-    made = DictValue(entries, base, source, tx)
+
+    def read() -> list[tuple[Value, Pending]]:
+        keys = keys_of(obj)
+        tx.guard(source, "DICT_KEYS", keys, True)
+        return [
+            (
+                _key(tx, key, source, index),
+                Pending(dict.__getitem__(obj, key), item_of(obj, source, key, "dict")),
+            )
+            for index, key in enumerate(keys)
+        ]
+
+    made = UnreadDict(tx, obj, base, source, read)
     if base is collections.defaultdict:
         made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
     return made
@@ -215,8 +156,6 @@ def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
 def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
     if type(obj) is set:
         tx.guard(source, "TYPE_MATCH", set)
-        if len(obj) > LARGE:
-            return LargeSet(obj, source)
     made: Value = _set(tx, obj, source, type(obj))
     if made is NotImplemented:  # what it holds compares by rules of its own
         tx.guard(source, "TYPE_MATCH", type(obj))
@@ -230,11 +169,15 @@ def _set(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
         return NotImplemented
     if type(obj) is frozenset:
         tx.guard(source, "CONSTANT_MATCH", obj)
-    else:
+        return SetValue([tx.wrap_new(item) for item in items], base, source, tx, obj)
+
+    def read() -> list[Value]:
         tx.guard(source, "LENGTH", len(items))
         for item in items:
             tx.guard(source, "SET_CONTAINS", item)
-    return SetValue([tx.wrap_new(item) for item in items], base, source, tx, obj)
+        return [tx.wrap_new(item) for item in items]
+
+    return UnreadSet(tx, obj, source, base, read)
 
 
 @wraps_type(collections.deque)
@@ -245,9 +188,16 @@ def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value
 
 
 def _deque(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
-    tx.guard(source, "LENGTH", collections.deque.__len__(obj))
     tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
-    return DequeValue(existing_sequence(tx, obj, source, base), obj.maxlen, source, tx)
+    return UnreadDeque(tx, obj, source, _reader(tx, obj, source, base))
+
+
+def _reader(tx: Tracer, obj: Any, source: Source, base: Any) -> Callable[[], list[Any]]:
+    def read() -> list[Any]:
+        tx.guard(source, "LENGTH", base.__len__(obj))
+        return existing_sequence(tx, obj, source, base)
+
+    return read
 
 
 @wraps_type(slice)
@@ -258,8 +208,7 @@ def wrap_slice(tx: Tracer, obj: slice, source: Source) -> Value:
 
 
 def _list(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
-    tx.guard(source, "LENGTH", list.__len__(obj))
-    return ListValue(existing_sequence(tx, obj, source, base), source, tx)
+    return UnreadList(tx, obj, source, _reader(tx, obj, source, base))
 
 
 def _tuple(tx: Tracer, obj: Any, source: Source, base: type) -> Value:

@@ -1,6 +1,6 @@
 """Lists, deques and sorting.
 
-In: lists of the program or new ones. Out: `ListValue`, `ExistingList`, `DequeValue`, `sort_values`.
+In: lists of the program or new ones. Out: `ListValue`, `DequeValue`, `sort_values`.
 Invariant: a list that existed before the frame is written back where it was changed.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,48 +110,9 @@ class ListValue(SequenceValue):
         writer.do(list.__setitem__, [self, whole, ListValue(self.parts())])
 
 
-class ExistingList(ListValue):
-    """A list of the program. Nothing is assumed of its items until they are read."""
-
-    def __init__(
-        self, tx: Tracer, real: list[Any], source: Source, read: Callable[[], list[Value | Pending]]
-    ) -> None:
-        self.real = real
-        self._held: list[Value | Pending] = []
-        super().__init__([], source, tx)
-        self._read: Callable[[], list[Value | Pending]] | None = read
-
-    @property
-    def _items(self) -> list[Value | Pending]:
-        if self._read is not None:
-            read, self._read = self._read, None
-            self._held = [*read(), *self._held]
-        return self._held
-
-    @_items.setter
-    def _items(self, items: list[Value | Pending]) -> None:
-        self._read = None
-        self._held = items
-
-    def add(self, tx: Tracer, items: list[Value]) -> None:
-        """Append, without looking at what is there."""
-        tx.heap.changed(self)
-        self._held = [*self._held, *items]
-
-    def describe(self) -> str:
-        return "list" if self._read is not None else super().describe()
-
-    def replay(self, writer: Any) -> None:
-        if self._read is None:
-            super().replay(writer)
-            return
-        added = [item for item in self._held if isinstance(item, Value)]
-        writer.do(list.extend, [self, TupleValue(added)])
-
-
 def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     given = args[0]
-    if given is self or type(given) in (ListValue, ExistingList) or given.cls is tuple:
+    if given is self or given.cls is list or given.cls is tuple:
         added = unpack(tx, given, hint=True)
         if given is self:
             self.replace(tx, [*self.raw(), *added])
@@ -247,6 +208,10 @@ class DequeValue(ListValue):
         more = 0 if self.maxlen is None else max(len(items) - self.maxlen, 0)
         super().replace(tx, items[more:])
 
+    def add_left(self, tx: Tracer, items: list[Value]) -> None:
+        """Put items in front, the last first."""
+        self.replace(tx, [*reversed(items), *self.raw()][: self.maxlen])
+
     def get_attr(self, tx: Tracer, name: str) -> Value:
         return Constant(self.maxlen) if name == "maxlen" else super().get_attr(tx, name)
 
@@ -289,11 +254,7 @@ def _iadd_to_deque(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> 
 def _extend_left(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     given = TupleValue(self.parts()) if args[0] is self else args[0]
     for item in given.iterate(tx).drain(tx):
-        _add_left(self, tx, [item])
-
-
-def _add_left(self: DequeValue, tx: Tracer, items: list[Value]) -> None:
-    self.replace(tx, [*items, *self.raw()][: self.maxlen])
+        self.add_left(tx, [item])
 
 
 def _pop_end(self: DequeValue, tx: Tracer, end: int) -> Value:
@@ -321,7 +282,7 @@ DequeValue.methods = {
     "__init__": _deque_init,
     # it has other words for a wrong index than a subscript
     "__getitem__": lambda s, tx, a, k: s.get_item(tx, Constant(index_of(tx, a[0]))),
-    "appendleft": lambda s, tx, a, k: _add_left(s, tx, [a[0]]),
+    "appendleft": lambda s, tx, a, k: s.add_left(tx, [a[0]]),
     "extend": _extend_deque,
     "extendleft": _extend_left,
     "__iadd__": _iadd_to_deque,

@@ -172,9 +172,19 @@ class PartialValue(Value):
             if name in own:
                 return tx.wrap(own[name], InstanceAttr(self.source, name))
             tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
-        if find_in_class(functools.partial, name) is None:
+        found = find_in_class(functools.partial, name)
+        if found is None:
             self.lacks(tx, name, "functools.partial")
+        if name == "__call__":
+            return BoundMethod(self, name)
+        if isinstance(found[1], str):  # `__doc__`
+            return Constant(found[1])
         self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__call__":
+            return self.call(tx, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
         return self.fn, [*self.args, *args], {**self.kwargs, **kwargs}

@@ -141,9 +141,10 @@ def own_rule(fn: Any) -> CallRule | None:
 
 
 def call_at_capture(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
-    """The result of a call whose arguments are known (no tensors), else a break."""
+    """The result of a call whose arguments the program has already, else a break."""
     with knowing(fn, args, " at capture"):
-        plain, named = objects_of(args, kwargs)
+        plain = [arg.own_object() for arg in args]
+        named = {name: arg.own_object() for name, arg in kwargs.items()}
     return wrap_known(tx, fn(*plain, **named), f"{getattr(fn, '__name__', 'constant')}()")
 
 

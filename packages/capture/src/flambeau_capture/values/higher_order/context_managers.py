@@ -172,7 +172,7 @@ class KernelChoice(GraphMode):
 
 _CHOSEN: tuple[Any, ...] = (
     torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
-    torch.backends.cuda.math_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.cudnn_sdp_enabled,
 )  # fmt: skip
 
 

@@ -75,6 +75,9 @@ class ObjectValue(SpecialMethods):
             return self.real
         raise NotConcrete(self.describe())
 
+    def own_object(self) -> Any:
+        return self.as_python() if self.real is None or self.written else self.real
+
     def graph_argument(self) -> Any:
         index = find_in_class(self.python_class, "__index__")
         if self.payload is None or (index is not None and isinstance(index[1], types.FunctionType)):

@@ -162,7 +162,7 @@ class ModuleValue(ObjectValue):
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
         _assume_calls(tx, self.python_class)
-        if self.python_class.__call__ not in compat.MODULE_CALLS:
+        if not compat.is_called_as_module(self.python_class):
             return super().forwards(tx, args, kwargs)
         return module_forwards(tx, self, args, kwargs)
 

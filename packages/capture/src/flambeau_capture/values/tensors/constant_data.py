@@ -19,7 +19,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Source
+from flambeau_capture.source import ModuleEntry, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
@@ -78,12 +78,15 @@ READERS = frozenset(
 
 
 def known_data(tx: Tracer, tensor: TensorValue, assume: bool = True) -> torch.Tensor | None:
-    """The tensor's data, if known; guards fix what it follows from, constants unless `assume`."""
+    """The tensor's data, if known; guards fix what it follows from: constants and the state of
+    modules, other tensors only with `assume`."""
     if not tensor.in_graph():
         _ = tensor.node  # an input from here on: it is read
     needed: dict[Source, torch.Tensor] = {}
     cone = _cone(tx, tensor.node, needed)
-    if cone is None or (needed and not assume):
+    if cone is None:
+        return None
+    if not assume and not all(isinstance(source, ModuleEntry) for source in needed):
         return None
     if not all(tx.steady(source, real) for source, real in needed.items()):
         return None
@@ -92,6 +95,21 @@ def known_data(tx: Tracer, tensor: TensorValue, assume: bool = True) -> torch.Te
         for source, real in needed.items():
             tx.guard(source, "TENSOR_VALUES", real)
     return found
+
+
+def known_number(tx: Tracer, node: fx.Node, dim: int | None) -> int | float | None:
+    """The number that a node is, or the size of its tensor; None if it is not known."""
+    keys: list[Any] = []
+    while dim is None and not isinstance(node.meta["val"], torch.Tensor):
+        keys += [node.args[1]] if node.target is operator.getitem else []
+        (node, *_) = node.all_input_nodes
+    data = known_data(tx, TensorValue(node))
+    if data is None or (dim is None and not keys and data.numel() != 1):
+        return None
+    found: Any = data.size(dim) if dim is not None else data.tolist() if keys else data.item()
+    for key in reversed(keys):
+        found = found[key]
+    return found if type(found) in (int, float) else None
 
 
 # -- what a node follows from -------------------------------------------------------------------
@@ -276,10 +294,13 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 _INDEXING = (operator.getitem, operator.setitem)
 
 
-def answer(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """The result of an operation that fails where data is not known; None: nothing helps."""
+def answer(
+    tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs, assume: bool
+) -> Value | None:
+    """The result of an operation that fails where data is not known; None: nothing helps. assume:
+    guards may fix elements for it."""
     rules = (_with_numbers, _with_indices, _with_size, _whole)
-    answers = (rule(tx, op, target, args, kwargs) for rule in rules)
+    answers = (rule(tx, op, target, args, kwargs, assume) for rule in rules)
     return next((found for found in answers if found is not None), None)
 
 
@@ -290,37 +311,43 @@ def _again(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Valu
         return None
 
 
-def _with_numbers(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+def _with_numbers(
+    tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs, assume: bool
+) -> Value | None:
     """`torch.arange(t)` with the number that t is known to be."""
     numbers: list[Constant] = []
     first = target in _INDEXING
-    given = [_numbered(tx, arg, not first, numbers) for arg in args]
-    named = {name: _numbered(tx, arg, not first, numbers) for name, arg in kwargs.items()}
+    how = assume, numbers
+    given = [_numbered(tx, arg, not first, *how) for arg in args]
+    named = {name: _numbered(tx, arg, not first, *how) for name, arg in kwargs.items()}
     return _again(tx, op, target, given, named) if numbers else None
 
 
-def _numbered(tx: Tracer, value: Value, inside: bool, numbers: list[Constant]) -> Value:
+def _numbered(
+    tx: Tracer, value: Value, inside: bool, assume: bool, numbers: list[Constant]
+) -> Value:
     if isinstance(value, TensorValue):
         if not inside or value.fake.dim() or value.fake.dtype == torch.bool:
             return value
-        found = known_data(tx, value)
+        found = known_data(tx, value, assume)
         if found is None:
             return value
         numbers.append(Constant(found.item()))
         return numbers[-1]
     if type(value) is SliceValue:
-        start, stop, step = (_numbered(tx, bound, True, numbers) for bound in value.bounds)
+        bounds = (_numbered(tx, bound, True, assume, numbers) for bound in value.bounds)
+        start, stop, step = bounds
         return SliceValue(start, stop, step)
     if isinstance(value, ListValue) and value.source is None:
-        return ListValue([_numbered(tx, part, inside, numbers) for part in value.parts()])
+        return ListValue([_numbered(tx, part, inside, assume, numbers) for part in value.parts()])
     if isinstance(value, TupleValue):
-        parts = [_numbered(tx, part, inside, numbers) for part in value.parts()]
+        parts = [_numbered(tx, part, inside, assume, numbers) for part in value.parts()]
         return TupleValue(parts, value.cls)
     return value
 
 
 def _with_indices(
-    tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs, assume: bool = True
+    tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs, assume: bool
 ) -> Value | None:
     """`x[mask]` by the places at which the mask is known to be true."""
     if target not in _INDEXING or not isinstance(args[0], TensorValue):
@@ -343,21 +370,21 @@ def _with_indices(
 
 def _covers(mask: torch.Tensor, indexed: torch.Tensor, keys: list[Value], place: int) -> bool:
     """Whether a mask is of the sizes that it indexes, which its places alone do not say."""
-    start = sum(map(_dimensions, keys[:place]))
-    if any(_is_ellipsis(key) for key in keys[:place]):
-        start = indexed.dim() - sum(map(_dimensions, keys[place:]))
+    start = sum(map(dimensions_of, keys[:place]))
+    if any(is_ellipsis(key) for key in keys[:place]):
+        start = indexed.dim() - sum(map(dimensions_of, keys[place:]))
     return indexed.shape[start : start + mask.dim()] == mask.shape
 
 
-def _dimensions(key: Value) -> int:
+def dimensions_of(key: Value) -> int:
     """How many dimensions a key of an indexing takes."""
     if isinstance(key, TensorValue):
         return key.fake.dim() if key.fake.dtype in (torch.bool, torch.uint8) else 1
     none = isinstance(key, Constant) and (key.value is None or isinstance(key.value, bool))
-    return 0 if none or _is_ellipsis(key) else 1
+    return 0 if none or is_ellipsis(key) else 1
 
 
-def _is_ellipsis(key: Value) -> bool:
+def is_ellipsis(key: Value) -> bool:
     return isinstance(key, Constant) and key.value is ...
 
 
@@ -368,12 +395,14 @@ def write(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     return _with_indices(tx, "call_function", operator.setitem, args, kwargs, assume=False)
 
 
-def _with_size(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+def _with_size(
+    tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs, assume: bool
+) -> Value | None:
     """`repeat_interleave` with the size of its result, where the repeats are known."""
     repeats = kwargs.get("repeats", args[1] if len(args) > 1 else None)
     if operator_name(target) != "repeat_interleave" or "output_size" in kwargs:
         return None
-    found = known_data(tx, repeats) if isinstance(repeats, TensorValue) else None
+    found = known_data(tx, repeats, assume) if isinstance(repeats, TensorValue) else None
     if found is None or (found.numel() == 1 and isinstance(args[0], TensorValue)):
         return None  # one repeats each element so often: the size is not the sum
     places = _result(torch.repeat_interleave, (found,), {})  # a size that is given is not checked
@@ -382,29 +411,31 @@ def _with_size(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     return _again(tx, op, target, args, {**kwargs, "output_size": Constant(places.numel())})
 
 
-def _whole(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+def _whole(
+    tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs, assume: bool
+) -> Value | None:
     if operator_name(target) not in PURE or not of_torch(target) or "out" in kwargs:
         return None
     try:
-        plain = [_plain(tx, arg) for arg in args]
-        named = {name: _plain(tx, arg) for name, arg in kwargs.items()}
+        plain = [_plain(tx, arg, assume) for arg in args]
+        named = {name: _plain(tx, arg, assume) for name, arg in kwargs.items()}
     except (NotConcrete, Break):
         return None
     result = compute(target, plain, named)
     return None if result is None else _value(tx, result)
 
 
-def _plain(tx: Tracer, value: Value) -> Any:
+def _plain(tx: Tracer, value: Value, assume: bool) -> Any:
     if isinstance(value, TensorValue):
-        found = known_data(tx, value)
+        found = known_data(tx, value, assume)
         if found is None:
             raise NotConcrete(value.describe())
         return found
     if isinstance(value, ListValue | TupleValue):
-        items = [_plain(tx, part) for part in value.parts()]
+        items = [_plain(tx, part, assume) for part in value.parts()]
         return items if isinstance(value, ListValue) else tuple(items)
     if isinstance(value, SliceValue):
-        return slice(*(_plain(tx, bound) for bound in value.bounds))
+        return slice(*(_plain(tx, bound, assume) for bound in value.bounds))
     found = value.graph_argument()
     if isinstance(found, fx.Node):
         raise NotConcrete(value.describe())

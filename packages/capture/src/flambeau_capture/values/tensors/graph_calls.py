@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.graph.builder import Warned
+from flambeau_capture.guards import Inexpressible
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -31,6 +33,7 @@ from flambeau_capture.values.tensors.symbolic_numbers import (
     are_within,
     open_floats,
     open_numbers,
+    symbol_value,
 )
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -99,12 +102,25 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         except Break as error:
             if error.reason.id not in _OF_DATA:
                 raise
-            instead = rules.by_data(tx, op, target, args, kwargs)
-            if instead is None:
+            call = tx, op, target, args, kwargs
+            symbols = tx.graph is tx.graph.outermost and tx.data_sizes()
+            instead = rules.by_data(*call, not symbols)
+            if instead is not None:
+                return instead
+            if not symbols:
                 raise
-            return instead
+            tx.graph.by_data = True
+            try:
+                result = run_call(tx, op, target, node_args, node_kwargs)
+            except Break:
+                instead = rules.by_data(*call, True)
+                if instead is None:
+                    raise error from None
+                return instead
+            finally:
+                tx.graph.by_data = False
     if numbers:
-        _note_constants(tx, plain_name, numbers, fixed_before)
+        note_constants(tx, plain_name, numbers, fixed_before)
     if tx.shapes and not _numbers_fit(tx, [*args, *kwargs.values()], values, result):
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
         result = run_call(tx, op, target, node_args, node_kwargs)
@@ -112,7 +128,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         return Constant(NotImplemented)
     if isinstance(result, str):
         raise Break("FB0003", f"text that {operator_name(target)} makes of a tensor")
-    if isinstance(result, _PLAIN):
+    if isinstance(result, _PLAIN) and not compat.own_data_symbols(result):
         if _says_it_writes(target):  # no node would hold the call
             raise Break("FB0019", f"{operator_name(target)} writes and returns a number")
         return tx.wrap_new(result)
@@ -120,13 +136,83 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         tx.heap.changed()  # so that capture starts again, with fake tensors as they were
         raise Break("FB0016", f"{operator_name(target)} changed the metadata of its argument")
     same = by_fake.get(id(result))
-    unwritten = not _says_it_writes(target)  # below autograd, no version counts a write
+    outs: dict[int, TensorValue] = {}
+    if "out" in kwargs:  # a write by contract: what runs on fake tensors may leave it out
+        _collect(kwargs["out"], outs)
+        tx.graph.effects.see_write([value.fake for value in outs.values()])
+    # below autograd, no version counts a write
+    unwritten = not outs and not _says_it_writes(target)
     if unwritten and same is not None and all(version_of(f) == v >= 0 for f, v in versions):
         return same  # nothing happened: `x.contiguous()` of a contiguous tensor
+    if tx.shapes.by_data:  # what it rests on is checked first
+        _check_special_sizes(tx, op, target, (node_args, node_kwargs), result)
+        record_assumptions(tx, operator_name(target), False)
     node = tx.graph.record(op, target, node_args, node_kwargs, result, tx.stack_trace())
-    if same is not None:
-        return same
-    return _result(tx, node, result, by_fake)
+    made = same if same is not None else _result(tx, node, result, by_fake)
+    if tx.shapes.by_data:
+        record_assumptions(tx, operator_name(target))
+    return made
+
+
+def record_assumptions(tx: Tracer, name: str, made: bool = True) -> None:
+    """Check in the graph what has been assumed of sizes that depend on data; made: of those, too,
+    that the last operator has made."""
+    try:
+        for condition in tx.shapes.assumptions(made):
+            record_assertion(tx, condition, f"{name}: {condition.meta['val']} was assumed")
+    except Inexpressible as missing:
+        raise Break("FB0004", f"{name}, which rests on {missing}") from None
+
+
+#: what raises of no elements, which fake tensors do not
+_REFUSE_NOTHING = frozenset({"max", "min", "aminmax", "quantile", "nanquantile", "mode"})
+
+
+def _check_special_sizes(tx: Tracer, op: str, target: Any, nodes: Any, result: Any) -> None:
+    """Check in the graph that a size that depends on data is not 0, or not 1, where an operator
+    gives something else then: there is another graph for such a size where it is known, and such a
+    call runs eagerly."""
+    given = fx.node.map_arg(nodes, lambda node: node.meta["val"])
+    mode = tx.graph.fake_mode
+
+    def run(args: Any, kwargs: Any) -> Any:
+        if op == "call_method":
+            return getattr(args[0], target)(*args[1:], **kwargs)
+        return target(*args, **kwargs)
+
+    for symbol in sorted(compat.symbols_among(given), key=str):
+        for value in (0, 1):
+            differs = compat.differs(mode, symbol, value)
+            if compat.known_condition(differs) is True:
+                continue
+            refused = value == 0 and operator_name(target) in _REFUSE_NOTHING
+            if refused or not compat.holds_at(mode, run, given, result, symbol, value):
+                said = f"{operator_name(target)} means something else where {symbol} is {value}"
+                if not require_number(tx, symbol_value(tx, differs), said):
+                    raise Break("FB0004", said)
+
+
+def require_number(tx: Tracer, condition: Value, message: str) -> bool:
+    """Check in the graph a condition of the program on numbers that depend on data. False: it is no
+    such condition, or no node can say it."""
+    if not isinstance(condition, SymbolValue) or condition.cls is not bool:
+        return False
+    if tx.graph is not tx.graph.outermost:
+        return False
+    try:
+        nodes = tx.shapes.checked(condition.number)
+    except Inexpressible:
+        return False
+    for node in nodes:
+        record_assertion(tx, node, message)
+    record_assumptions(tx, "a check")
+    return True
+
+
+def record_assertion(tx: Tracer, condition: fx.Node, message: str) -> None:
+    """Raise in the graph, with this message, where a condition on numbers does not hold."""
+    args = (condition, message)
+    tx.graph.record("call_function", compat.assert_operator(), args, {}, None, tx.stack_trace())
 
 
 def tensor_call(tx: Tracer, op: str, target: Any, args: Args) -> TensorValue:
@@ -206,6 +292,9 @@ def run_call(
     except Break:
         raise
     except Exception as error:
+        if tx.shapes.by_data and _of_data_sizes((args, kwargs)):
+            text = str(error).partition("\n")[0][:200]
+            raise Break("FB0004", f"{operator_name(target)} of a size by data: {text}") from error
         if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
             raise SkipFrame(f"{operator_name(target)} takes no symbols: {error}") from error
         raise _as_break(operator_name(target), error) from error
@@ -254,6 +343,24 @@ def warn_at(
     warnings.warn_explicit(text, category, filename, lineno, name, registry)
 
 
+def _of_data_sizes(arguments: Any) -> bool:
+    """Whether a size or a number among the arguments of a node depends on data."""
+    found: list[Any] = []
+    fx.node.map_arg(arguments, lambda node: found.append(node.meta["val"]))
+    return any(map(compat.own_data_symbols, sizes_of(found)))
+
+
+def sizes_of(value: Any) -> Iterator[Any]:
+    """The sizes of the tensors, and the symbolic numbers, of a result."""
+    if isinstance(value, torch.Tensor):
+        yield from value.shape
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from sizes_of(item)
+    elif isinstance(value, compat.NUMBERS):
+        yield value
+
+
 _ABOUT_SYMBOLS = re.compile(r"[Ss]ym(Int|Float|Bool|bolic)")
 
 
@@ -281,7 +388,7 @@ def _needs_constant(tx: Tracer, name: str, numbers: list[SymbolValue]) -> None:
                 raise Break("FB0028", f"{what} and is {number}")
 
 
-def _note_constants(
+def note_constants(
     tx: Tracer, name: str, numbers: list[SymbolValue], before: frozenset[Source]
 ) -> None:
     """Note which open numbers an operator was recorded, or tried, without."""
@@ -344,7 +451,11 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
         made = TensorValue(node, python_class=torch.nn.Parameter if is_parameter else torch.Tensor)
         if node.kwargs.get("requires_grad") is True and result.is_leaf:
             tx.tensor_rules.new_leaf(tx, made)
+        _bind(tx, node, result)
         return made
+    if compat.own_data_symbols(result):
+        _bind(tx, node, result)
+        return symbol_value(tx, result, node)
     if isinstance(result, tuple | list):
         items = [project(tx, node, at, item, by_fake) for at, item in enumerate(result)]
         return ListValue(items) if isinstance(result, list) else TupleValue(items, type(result))
@@ -356,11 +467,19 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
     raise Break("FB0011", f"{operator_name(node.target)} answers a {type(result).__name__}")
 
 
+def _bind(tx: Tracer, node: fx.Node, result: Any) -> None:
+    try:
+        tx.shapes.bind(node, result)
+    except Inexpressible as missing:
+        raise Break("FB0004", f"{operator_name(node.target)}: {missing}") from None
+
+
 def project(
     tx: Tracer, node: fx.Node, key: Any, item: Any, by_fake: dict[int, TensorValue]
 ) -> Value:
     """One item of a result that is a container."""
-    if not isinstance(item, torch.Tensor | tuple | list | dict):
+    by_data = bool(compat.own_data_symbols(item))
+    if not by_data and not isinstance(item, torch.Tensor | tuple | list | dict):
         return tx.wrap_new(item)
     part = tx.graph.graph.call_function(operator.getitem, (node, key))
     part.meta.update(val=item, projection=True)

@@ -7,6 +7,7 @@ ones (versions, addresses) is never answered from a fake one.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Called
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
 from flambeau_capture.values.numpy.arrays import rules
 from flambeau_capture.values.registry import call_known
@@ -55,6 +57,10 @@ BREAKING_METHODS: dict[str, tuple[str, ...]] = {
                "swapaxes_", "swapdims_", "as_strided_", "rename_", "share_memory_", "pin_memory",
                "detach_", "swap_"),
 }  # fmt: skip
+#: of these a graph with sizes by data has the result
+_BY_DATA = frozenset(
+    {"item", "tolist", "nonzero", "unique", "unique_consecutive", "masked_select", "argwhere"}
+)
 _OF_OBJECTS = frozenset(dir(object)) - {f"__{name}__" for name in COMPARED}
 _BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in names}
 
@@ -144,7 +150,12 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         array: Value = rules().from_tensor(tx, tensor)
         return array
     if name in _BREAK_OF:
-        found = tx.tensor_rules.by_data(tx, "call_method", name, [tensor, *args], kwargs)
+        call = "call_method", name, [tensor, *args], kwargs
+        if name in _BY_DATA and tx.data_sizes() and _gives_sizes(tensor, name):
+            if name == "tolist":
+                return _as_list(tx, tensor)
+            return graph_call(tx, *call)
+        found = tx.tensor_rules.by_data(tx, *call, True)
         if found is not None:
             return found
         raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
@@ -161,6 +172,32 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
     if name == "new":
         raise Break("FB0009", "legacy method new() of a tensor")
     return graph_call(tx, "call_method", name, [tensor, *args], kwargs)
+
+
+def _gives_sizes(tensor: TensorValue, name: str) -> bool:
+    """Whether what a method gives are integers, or tensors."""
+    dtype = tensor.fake.dtype
+    inexact = dtype.is_floating_point or dtype.is_complex or dtype == torch.bool
+    return not (inexact and name in ("item", "tolist"))
+
+
+def _as_list(tx: Tracer, tensor: TensorValue) -> Value:
+    """`tolist()`, number by number."""
+    fake = tensor.fake
+    known = tx.tensor_rules.by_data(tx, "call_method", "tolist", [tensor], {}, False)
+    if known is not None:
+        return known
+    if fake.dim() == 0:
+        return graph_call(tx, "call_method", "item", [tensor], {})
+    sizes = [size for size in fake.shape if isinstance(size, int)]
+    if len(sizes) < fake.dim() or math.prod(sizes) > _LONGEST_LIST:
+        raise Break("FB0003", f"call_method tolist of {tensor.describe()}")
+    items = [tensor.get_item(tx, Constant(place)) for place in range(sizes[0])]
+    return ListValue([_as_list(tx, item) for item in items if isinstance(item, TensorValue)])
+
+
+#: numbers that a graph reads one by one
+_LONGEST_LIST = 64
 
 
 def _query(tx: Tracer, tensor: TensorValue, name: str, args: Args, kwargs: Kwargs) -> Any:

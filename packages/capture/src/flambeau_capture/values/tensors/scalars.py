@@ -14,11 +14,17 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, BreakReport
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
-from flambeau_capture.values.tensors.graph_calls import graph_call, tensor_call, version_of
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.constant_data import dimensions_of, is_ellipsis
+from flambeau_capture.values.tensors.graph_calls import (
+    graph_call,
+    require_number,
+    tensor_call,
+    version_of,
+)
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_value
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -97,6 +103,37 @@ def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     if isinstance(keys[found], TensorValue):
         return _pick(tx, kept, dim, keys[found])
     return graph_call(tx, "call_method", "select", [kept, Constant(dim), keys[found]], {})
+
+
+def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
+    """`x[m:n]`, where m or n depends on data: that 0 <= m <= n <= size is checked in the graph. A
+    call where it is not so runs eagerly, as Python counts from the end there, and cuts off."""
+    keys = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
+    if not isinstance(args[0], TensorValue) or not any(map(_has_data_bound, keys)):
+        return
+    sizes = args[0].fake.shape
+    dim = 0
+    for place, key in enumerate(keys):
+        if isinstance(key, SliceValue) and _has_data_bound(key) and dim < len(sizes):
+            ends = [
+                none if is_none(bound) else bound.number if _by_data(bound) else bound.as_python()
+                for bound, none in zip(key.bounds, (0, sizes[dim]))
+            ]
+            for low, high in zip([0, *ends], [*ends, sizes[dim]]):
+                condition = low <= high
+                if isinstance(condition, torch.SymBool):
+                    require_number(tx, symbol_value(tx, condition), f"a slice of [{low}:{high}]")
+        dim += dimensions_of(key)
+        if is_ellipsis(key):
+            dim = len(sizes) - sum(map(dimensions_of, keys[place + 1 :]))
+
+
+def _by_data(value: Value) -> bool:
+    return isinstance(value, SymbolValue) and value.by_data and value.cls is int
+
+
+def _has_data_bound(key: Value) -> bool:
+    return isinstance(key, SliceValue) and any(map(_by_data, key.bounds[:2]))
 
 
 def assign(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:

@@ -16,10 +16,11 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
 from flambeau_capture.graph.symbolic_shapes import LARGEST, SymbolicShapes
 from flambeau_capture.guards import Term
 from flambeau_capture.source import SymbolExprSource
-from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.base import Tracer, Unreconstructible, Value
 from flambeau_capture.values.constant import Constant, is_none
 
 NUMBERS = compat.NUMBERS
@@ -138,9 +139,21 @@ class SymbolValue(Constant):
 
     @property
     def cls(self) -> type:
-        return float if isinstance(self.number, torch.SymFloat) else int
+        return _CLASSES[type(self.number)]
+
+    @property
+    def by_data(self) -> bool:
+        """Whether it depends on a tensor's data: Python cannot know it before the graph has run."""
+        return bool(compat.own_data_symbols(self.number))
 
     def truth(self, tx: Tracer) -> bool:
+        if self.by_data:
+            is_bool = isinstance(self.number, torch.SymBool)
+            known = compat.known_condition(self.number if is_bool else self.number != 0)
+            if known is None:
+                self._shapes.settle(self.number)
+                return self.truth(tx)
+            return known
         if not isinstance(self.number, torch.SymFloat):
             return bool(self.number != 0)
         if self._known or self.term is None:
@@ -165,7 +178,106 @@ class SymbolValue(Constant):
             if computed is not None:
                 writer.call_with_sources(*computed)
                 return
+        if not self._known and self.by_data:
+            self._reconstruct_by_data(writer)
+            return
         writer.load_const(self.value)  # none of the graph's results is a number
+
+    def _reconstruct_by_data(self, writer: Any) -> None:
+        """The graph gives it as a tensor, which Python reads."""
+        if not isinstance(self.number, torch.SymBool):
+            writer.load_graph_output(self._shapes.as_tensor(self.number))
+            writer.call_method_top("item")
+            return
+        found = self._shapes.sides(self.number)
+        if found is None:
+            raise Unreconstructible(self, f"{self.number}, which depends on data")
+        fn, sides = found
+        values = [
+            SymbolValue(side, self._shapes) if isinstance(side, NUMBERS) else Constant(side)
+            for side in sides
+        ]
+        writer.call(fn, values)
+
+
+class OpenText(Constant):
+    """Text of which open numbers are a part, or strings that are only passed along. `parts`: each
+    with its format. Reading its value fixes them."""
+
+    def __init__(self, tx: Tracer, parts: Sequence[tuple[Constant, str]]) -> None:
+        self.parts_of_text = tuple(parts)
+        texts = [format(_present(tx, part), spec) for part, spec in parts]
+        super().__init__("".join(texts), None, self._fix)
+
+    @property
+    def cls(self) -> type:
+        return str
+
+    def _fix(self) -> None:
+        for part, _ in self.parts_of_text:
+            part.value  # noqa: B018 - reading it assumes it
+
+    def may_be(self, text: object) -> bool:
+        """Whether it may come to a text: by what it begins and ends with."""
+        ends = (self.parts_of_text[place] for place in (0, -1))
+        found = (part._value if part.is_committed and not spec else None for part, spec in ends)
+        begin, end = (each if type(each) is str else "" for each in found)
+        return isinstance(text, str) and text.startswith(begin) and text.endswith(end)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.is_committed:
+            super().reconstruct(writer)
+            return
+        given = [each for part, spec in self.parts_of_text for each in (part, Constant(spec))]
+        writer.call(_join, given)
+
+
+def _join(*given: Any) -> str:
+    return "".join(map(format, given[::2], given[1::2]))
+
+
+def _present(tx: Tracer, part: Constant) -> Any:
+    return tx.shapes.present(part.number) if isinstance(part, SymbolValue) else part._value
+
+
+def never_equal(one: Value, other: Value) -> bool:
+    """Whether two keys differ whatever their open numbers are, without reading them."""
+    if isinstance(one, OpenText) and isinstance(other, OpenText):
+        return False
+    for text, key in ((one, other), (other, one)):
+        if isinstance(text, OpenText):
+            return type(key) is not Constant or not text.may_be(key.value)
+        if isinstance(text, SymbolValue) and not isinstance(key, SymbolValue):
+            return type(key) is not Constant or not isinstance(key.value, int | float | complex)
+    return False
+
+
+def open_text(tx: Tracer, value: Value, spec: str) -> Value | None:
+    """A value formatted, where it may stay open; None: it is known, or has to be."""
+    is_symbol = isinstance(value, SymbolValue) and not value._known
+    is_string = type(value) is Constant and type(value._value) is str and not value.is_committed
+    if not is_symbol and not is_string:
+        return None
+    assert isinstance(value, Constant)
+    if is_string:
+        tx.guard(value.source, "TYPE_MATCH", str)
+    try:
+        return OpenText(tx, [(value, spec)])
+    except ValueError:
+        return None  # the program raises it
+
+
+def joined_text(tx: Tracer, parts: Sequence[Value]) -> Value | None:
+    """Texts put together, where one of them is open."""
+    if not any(isinstance(part, OpenText) and not part.is_committed for part in parts):
+        return None
+    if not all(isinstance(part, Constant) and part.cls is str for part in parts):
+        return None
+    found: list[tuple[Constant, str]] = []
+    for part in parts:
+        assert isinstance(part, Constant)
+        found += part.parts_of_text if isinstance(part, OpenText) else [(part, "")]
+    return OpenText(tx, found)
 
 
 def symbol_value(
@@ -175,7 +287,10 @@ def symbol_value(
     if not isinstance(number, NUMBERS):
         return Constant(number)
     if isinstance(number, torch.SymBool):
-        return Constant(bool(number))
+        if not compat.own_data_symbols(number):
+            return Constant(bool(number))
+        known = compat.known_condition(number)
+        return Constant(known) if known is not None else SymbolValue(number, tx.shapes)
     plain = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
     return Constant(plain) if plain is not None else SymbolValue(number, tx.shapes, node, term)
 
@@ -188,6 +303,9 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     if any(number is None for number in numbers):
         return None
     floats = any(isinstance(number, float | torch.SymFloat) for number in numbers)
+    if any(map(compat.own_data_symbols, numbers)):
+        fn = _COMPARED[symbol][0] if symbol in _COMPARED else BY_PYTHON.get(symbol)
+        return None if fn is None or floats else _by_data(tx, fn, numbers)
     if symbol in _COMPARED:
         if not floats:
             return Constant(bool(_COMPARED[symbol][0](*numbers)))
@@ -208,6 +326,20 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     return None
 
 
+def _by_data(tx: Tracer, fn: Callable[[Any, Any], Any], numbers: list[Any]) -> Value | None:
+    """An operation on integers of which one depends on data: the graph computes it."""
+    if fn not in _OF_SIZES and fn not in (row[0] for row in _COMPARED.values()):
+        return None
+    try:
+        return symbol_value(tx, fn(*numbers))
+    except Exception as error:
+        if not compat.is_undecided(error):
+            raise
+        raise Break("FB0002", f"{fn.__name__} of {numbers[0]} and {numbers[1]}") from None
+
+
+_OF_SIZES = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
+_CLASSES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _INTEGER = frozenset({"+", "-", "*", "//", "%"})
 #: what the graph computes with Python's own floats, in the program's order, and guards do
 _IN_GRAPH = frozenset({"+", "-", "*", "/"})
@@ -308,7 +440,7 @@ def _term_of(fn: Any, op: str | None, terms: Sequence[Term | None]) -> Term | No
 
 def _number(value: Value) -> Any:
     if isinstance(value, SymbolValue):
-        return value.number
+        return None if value.cls is bool else value.number
     if type(value) is Constant and value.cls in (int, float):
         return value.value
     return None

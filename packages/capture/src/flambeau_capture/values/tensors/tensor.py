@@ -32,7 +32,8 @@ class TensorRules:
     override: what `__torch_function__` of an argument's class answers.
     rewrites: operators that a call may have to be written by others of, by name; of several for
         one, the first that answers.
-    by_data: the result of an operation on data that capture knows.
+    by_data: the result of an operation on data that capture knows; whether guards may fix some.
+    known_number: what a node is, or a size of its tensor, if capture knows.
     known_data: what a tensor holds, if capture knows; guards fix what that follows from.
     set_data: assigning to `.data`.
     new_leaf: is given tensors that the graph makes and that derivatives end at.
@@ -43,7 +44,8 @@ class TensorRules:
 
     override: Operation
     rewrites: Mapping[str, Sequence[Rewrite]]
-    by_data: Operation
+    by_data: Callable[[Tracer, str, Any, Args, Kwargs, bool], Value | None]
+    known_number: Callable[[Tracer, fx.Node, int | None], int | float | None]
     known_data: Callable[[Tracer, TensorValue], torch.Tensor | None]
     set_data: Callable[[TensorValue, Tracer, Value], None]
     new_leaf: Callable[[Tracer, TensorValue], None]
@@ -89,6 +91,10 @@ class TensorValue(Value):
 
     def graph_argument(self) -> fx.Node:
         return self.node
+
+    def own_object(self) -> Any:
+        written = self.written_data is not None or (self.in_graph() and self.fake._version != 0)
+        return self.as_python() if self.real is None or written else self.real
 
     def in_graph(self) -> bool:
         """Whether the graph has it already, as an input or as a result."""

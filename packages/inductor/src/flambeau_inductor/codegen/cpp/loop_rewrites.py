@@ -16,7 +16,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED
 from flambeau_inductor.codegen.cpp.emit.pointwise import EXACT
-from flambeau_inductor.indexing import Expr, IntegerConstant, Ranges, Var, bounds, decide_less, hint
+from flambeau_inductor.indexing import Expr, IntegerConstant, Ranges, Var, bounds, hint, surely_less
 from flambeau_inductor.ir.loops import (
     Axis,
     Const,
@@ -160,7 +160,7 @@ def short_ranges(axes: Iterable[Axis]) -> Ranges:
     for axis in axes:
         if isinstance(axis.size, int):
             found[axis.var] = (0, axis.size - 1)
-        elif decide_less(axis.size, SHORT):
+        elif surely_less(axis.size, SHORT):
             found[axis.var] = (0, SHORT - 1)
     return found
 

@@ -19,6 +19,7 @@ from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.device_functions import definitions
 from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest
+from flambeau_inductor.codegen.cpp.emit.pointwise import CALLED
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
 from flambeau_inductor.codegen.cpp.loop_rewrites import (
     choose_constants,
@@ -218,6 +219,9 @@ def generate(
     called = {i.op for loop in loops for i in loop.body if isinstance(i, Point) and module_of(i.op)}
     if called:
         includes += f'#include "flambeau/each.h"\n{definitions(called)}'
+    often = sorted(set(CALLED.findall("".join(bodies))))
+    if often:
+        includes += f"namespace fl {{ {' '.join(f'FL_CALLED({f})' for f in often)} }}\n"
     head = f"{includes}\nusing namespace fl;\n\n"
     calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws
     fused = {number: len(calls) + k for k, number in enumerate(running)}

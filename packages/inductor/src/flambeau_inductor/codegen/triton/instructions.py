@@ -46,6 +46,7 @@ from flambeau_inductor.ir.loops import (
     Scalar,
     Store,
     axes_of,
+    buffers_of,
 )
 from flambeau_inductor.ir.operands import operands
 
@@ -131,7 +132,7 @@ class Instructions:
 
     def _long_indices(self) -> bool:
         """Whether indices take 64 bits."""
-        return max(self.numels.values(), default=0) > INT32_LIMIT
+        return max((self.numels.get(b, 0) for b in buffers_of(self.loop)), default=0) > INT32_LIMIT
 
     def _varies(self, index: Expr) -> bool:
         """Whether an index is another one at another point of the loop."""

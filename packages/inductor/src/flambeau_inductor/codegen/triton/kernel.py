@@ -21,7 +21,7 @@ from flambeau_inductor.codegen.triton.dtypes import pointer
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Instructions
 from flambeau_inductor.codegen.triton.row_facts import reduces_across
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
-from flambeau_inductor.indexing import Size, as_expr, decide_equal, decide_less, to_python
+from flambeau_inductor.indexing import Size, as_expr, decide_equal, surely_less, to_python
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -161,7 +161,7 @@ class KernelWriter(Instructions):
         accesses = [i.index for i in self.loop.body if isinstance(i, Load | Store)]
         types: dict[str, str] = {}
         for name, symbol in self.sizes.items():
-            fits = decide_less(symbol, INT32_LIMIT + 1) and decide_less(-INT32_LIMIT, symbol)
+            fits = surely_less(symbol, INT32_LIMIT + 1) and surely_less(-INT32_LIMIT, symbol)
             wide = self._long_indices() or not fits
             aligned = symbol.hint % ALIGNMENT == 0 and any(name in index.vars for index in accesses)
             aligned = aligned and decide_equal(as_expr(symbol) % ALIGNMENT, 0)

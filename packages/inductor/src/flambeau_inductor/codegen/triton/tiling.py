@@ -31,7 +31,7 @@ from flambeau_inductor.codegen.triton.row_facts import (
     stores_elements,
     widest,
 )
-from flambeau_inductor.indexing import Size, as_expr, decide_less, hint, is_open, known, plain
+from flambeau_inductor.indexing import Size, as_expr, hint, is_open, known, plain, surely_less
 from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Reduce, Store
 from flambeau_inductor.ir.operands import operands, register_bytes
 from flambeau_inductor.tuning import MEASURED, Tuning
@@ -153,7 +153,7 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     if is_open(axis.size for axis in loop.r):
         padded = max(padded, OPEN_LEAST)
         size = Dimension("r", loop.r, padded).size
-        if padded > OPEN_MOST or not decide_less(size, padded + 1):
+        if padded > OPEN_MOST or not surely_less(size, padded + 1):
             return looped(OPEN_MOST, OPEN_WARPS)
     if padded == MAX_PERSISTENT and online_sums(loop) and reads_halves(loop, 1):
         held = {"in_registers": True, "registers": HELD_REGISTERS}

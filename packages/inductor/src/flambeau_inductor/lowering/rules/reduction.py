@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import Expr, decide_equal, decide_less
+from flambeau_inductor.indexing import Expr, decide_equal, decide_less, depends_on_data, surely_less
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Node, Pointwise, Reduction, Shape, TensorScan, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
@@ -105,6 +105,8 @@ def _divisor(count: int | Expr, correction: float) -> Any:
         return max(float(count) - float(correction), 0.0)
     if correction != int(correction):
         raise LoweringError(f"a variance over an open size with the correction {correction}")
+    if depends_on_data((count,)) and not surely_less(int(correction), count):
+        raise LoweringError("a variance of perhaps too few elements")
     return count - int(correction) if decide_less(int(correction), count) else 0.0
 
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from flambeau_inductor.indexing import Expr, Size, as_expr, decide_equal, decide_less, hint, same
+from flambeau_inductor.indexing import (
+    Expr,
+    Size,
+    as_expr,
+    decide_equal,
+    hint,
+    is_long,
+    same,
+    surely_less,
+)
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import (
     Attribute,
@@ -82,7 +91,7 @@ def flip(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
 
 @rule("cat")
 def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
-    pieces = [x for x in xs if decide_less(0, x.shape[dim])]
+    pieces = [x for x in xs if not surely_less(x.shape[dim], 1)]
     if len(pieces) < 2:
         return ctx.point("clone", ((*pieces, *xs)[:1]))
     if len(pieces) > MOST_PIECES:
@@ -106,8 +115,8 @@ def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
 
 def _between(position: Expr, begin: Size, end: Size, size: Size) -> list[IndexCondition]:
     """The conditions, of those that do not hold in a dimension of `size` anyway."""
-    guards = [IndexCondition("ge", position, begin)] if decide_less(0, begin) else []
-    return [*guards, IndexCondition("lt", position, end)] if decide_less(end, size) else guards
+    guards = [] if surely_less(begin, 1) else [IndexCondition("ge", position, begin)]
+    return guards if surely_less(size - 1, end) else [*guards, IndexCondition("lt", position, end)]
 
 
 def _where_inside(
@@ -135,9 +144,9 @@ def pad(ctx: Context, a: Node, low: Sequence[int], high: Sequence[int], value: S
     d = dims_of(len(shape))
     guards: list[IndexCondition] = []
     for i, size in enumerate(a.shape):
-        if decide_less(0, low[i]):
+        if not surely_less(low[i], 1):
             guards.append(IndexCondition("ge", d[i], low[i]))
-        if decide_less(0, high[i]):
+        if not surely_less(high[i], 1):
             guards.append(IndexCondition("lt", d[i], low[i] + size))
     index = tuple(d[i] - low[i] for i in range(len(shape)))
     return _where_inside(ctx, a, guards, index, filling, _longer_rows(ctx, a, guards, filling))
@@ -207,9 +216,7 @@ def _restrided(
     ctx: Context, a: Node, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> Node:
     own = ctx.graph.stride_of(a)
-    order = sorted(
-        (i for i, n in enumerate(a.shape) if decide_less(1, n)), key=lambda i: -hint(own[i])
-    )
+    order = sorted((i for i, n in enumerate(a.shape) if is_long(n)), key=lambda i: -hint(own[i]))
     expected: Size = 1
     for i in reversed(order):
         if not same(own[i], expected):
@@ -217,7 +224,7 @@ def _restrided(
         expected *= a.shape[i]
     sizes = tuple(size)
     last = offset + sum((n - 1) * s for n, s in zip(sizes, stride, strict=True))
-    inside = decide_less(last, a.numel) and not any(decide_less(step, 0) for step in stride)
+    inside = surely_less(last, a.numel) and all(surely_less(-1, step) for step in stride)
     if decide_equal(prod(sizes), 0) or not inside:
         raise LoweringError("as_strided beyond the elements of its operand")
     flat = dot(dims_of(len(sizes)), stride, offset)

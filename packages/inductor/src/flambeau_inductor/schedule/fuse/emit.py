@@ -16,9 +16,9 @@ from flambeau_inductor.indexing import (
     Expr,
     Ranges,
     Var,
+    at_least,
     at_most,
     bounds,
-    decide_max,
     known,
     plain,
     simplify,
@@ -128,7 +128,7 @@ class Emitter(LoopBody):
             negative = self.point("lt", (value, zero), torch.bool)
             wrapped = self.point("add", (value, size), torch.int64)
             value = self.point("where", (negative, wrapped, value), torch.int64)
-        self.ranges[f"%{value}"] = (0, decide_max(lookup.size - 1, 0))
+        self.ranges[f"%{value}"] = (0, at_least(lookup.size - 1, 0))
         return Var(f"%{value}")
 
     def read(self, node: Node, index: Index, mask: ValueId | None) -> ValueId:

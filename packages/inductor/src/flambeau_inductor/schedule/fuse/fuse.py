@@ -35,10 +35,16 @@ from flambeau_inductor.schedule.fuse.legality import (
 from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
     StorageView,
+    data_sizes_of,
+    data_sizes_of_call,
     operands_of,
 )
 from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
 from flambeau_inductor.scheduling_limits import Limits
+
+
+ASSERTION = "aten._assert_scalar.default"
+"""What checks a condition on sizes that depend on data."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +70,11 @@ class Fusion:
     refusals: list[Refusal] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     fuel: int | None = None
+    sized: dict[str, set[int]] = field(default_factory=dict)
+    """By the symbol of a size that depends on data: the calls that give it, and that check it."""
+
+    after: dict[int, set[int]] = field(default_factory=dict)
+    """By a step: those of the sizes that it uses."""
 
 
 def fuse(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
@@ -95,7 +106,9 @@ def _collect(state: Fusion) -> None:
             step = _CallStep(number, item)
             state.steps[number] = step
             read = operands_of(plan, item)
-            step.before = _before(state, read)
+            step.before = _before(state, read) | _sized(
+                state, number, data_sizes_of_call(plan, item)
+            )
             if item.impure:
                 if effect is not None:
                     step.after = effect.number
@@ -104,11 +117,17 @@ def _collect(state: Fusion) -> None:
             for result in plan.results(item):
                 if result is not None:
                     state.maker[result] = step
+            for size in plan.graph.sized.get(item, ()):
+                state.sized.setdefault(size.name, set()).add(number)
+            if item.target == ASSERTION:
+                for name in data_sizes_of_call(plan, item):
+                    state.sized.setdefault(name, set()).add(number)
             state.kept.update(read)
         elif item in plan.anchors:
             anchor = analyse(plan, item, number)
             group = FusionGroup(number, [anchor], anchor.blocks, traffic(anchor), anchor.ops)
             group.before = _before(state, anchor.reads)
+            group.before |= _sized(state, number, data_sizes_of(plan, item))
             state.steps[number] = group
             state.maker[item] = group
             if hint(group.numel) <= state.limits.tiny_points:
@@ -157,6 +176,18 @@ def _before(state: Fusion, read: Iterable[Node]) -> int:
         made = state.maker.get(node)
         if made is not None:
             mask |= made.before | (1 << made.number)
+    return mask
+
+
+def _sized(state: Fusion, number: int, names: Iterable[str]) -> int:
+    """What must run before a step that uses these sizes."""
+    calls = set().union(*(state.sized.get(name, ()) for name in names))
+    if not calls:
+        return 0
+    state.after[number] = calls
+    mask = 0
+    for call in calls:
+        mask |= state.steps[call].before | (1 << call)
     return mask
 
 
@@ -244,6 +275,8 @@ def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
     for node, amount in b.reads.items():
         a.reads[node] = max(amount, a.reads.get(node, 0))
     a.ops += b.ops
+    if b.number in state.after:
+        state.after.setdefault(a.number, set()).update(state.after.pop(b.number))
     old, new = 1 << b.number, 1 << a.number
     a.before = (a.before | b.before) & ~old & ~new
     del state.steps[b.number]
@@ -285,6 +318,7 @@ def _rank(step: FusionGroup | _CallStep) -> int:
 def _direct(state: Fusion, step: FusionGroup | _CallStep) -> set[int]:
     nodes = step.reads if isinstance(step, FusionGroup) else operands_of(state.plan, step.call)
     found = {state.maker[n].number for n in nodes if n in state.maker}
+    found |= state.after.get(step.number, set())
     if isinstance(step, _CallStep) and step.after is not None:
         found.add(step.after)
     return found

@@ -28,8 +28,8 @@ from flambeau_inductor.indexing import (
     Ranges,
     Size,
     decide_equal,
-    decide_less,
     hint,
+    is_long,
     same,
     simplify,
 )
@@ -111,8 +111,7 @@ class ComputedBuffer(_IterationSpace):
 def coordinates_of(shape: Shape) -> Index:
     """`(d0, d1, ...)`, with 0 where a dimension has but one position."""
     return tuple(
-        d if decide_less(1, size) else d * 0
-        for d, size in zip(dims_of(len(shape)), shape, strict=True)
+        d if is_long(size) else d * 0 for d, size in zip(dims_of(len(shape)), shape, strict=True)
     )
 
 

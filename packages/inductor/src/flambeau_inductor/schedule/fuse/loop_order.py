@@ -22,8 +22,8 @@ from flambeau_inductor.indexing import (
     Mul,
     Ranges,
     Var,
+    at_least,
     decide_equal,
-    decide_max,
     hint,
     is_size,
     known,
@@ -41,7 +41,7 @@ def normalised(loop: Loop) -> Loop:
 
 def ranges_of(loop: Loop) -> Ranges:
     """Ranges of the loop's variables."""
-    return {a.var: (0, decide_max(a.size - 1, 0)) for a in (*loop.x, *loop.r)}  # type: ignore[type-var]
+    return {a.var: (0, at_least(a.size - 1, 0)) for a in (*loop.x, *loop.r)}  # type: ignore[type-var]
 
 
 def indices(body: Iterable[Instr]) -> list[Expr]:

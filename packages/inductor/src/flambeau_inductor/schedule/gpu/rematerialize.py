@@ -16,7 +16,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import Expr, Ranges, Var, decide_less, simplify, static_sizes
+from flambeau_inductor.indexing import Expr, Ranges, Var, simplify, static_sizes, surely_less
 from flambeau_inductor.ir.loops import (
     Const,
     IndexValue,
@@ -100,7 +100,7 @@ class _Traffic:
         """Whether the other loops that read a value read little more if they compute it."""
         node, anchors = anchor.node, self.plan.anchors
         others = self.others(node, group)
-        if not others or any(decide_less(node.numel, other.numel) for other in others):
+        if not others or not all(surely_less(other.numel, node.numel + 1) for other in others):
             return False
         for source in anchor.reads:
             kept = source not in anchors or source in self.seen

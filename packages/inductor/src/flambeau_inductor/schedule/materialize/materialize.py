@@ -17,13 +17,14 @@ from flambeau_inductor.indexing import (
     at_most,
     bounds,
     decide_equal,
-    decide_less,
     hint,
+    is_long,
     is_open,
     plain,
     same,
     same_sizes,
     simplify,
+    surely_less,
 )
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout, each_leaf, leaves
@@ -183,7 +184,7 @@ def _check_now(root: Node, check: IndexCheck) -> None:
         assert isinstance(define, Literal)
         low = high = int(define.value)
     least = -check.size if check.wrap else 0
-    if root.numel and (decide_less(low, least) or not decide_less(high, check.size)):
+    if root.numel and not (surely_less(least - 1, low) and surely_less(high, check.size)):
         raise LoweringError(f"{root.name}: positions {low} to {high} of {check.size}")
 
 
@@ -230,11 +231,11 @@ def _overlapping(made: MaterializationPlan, node: Node, stride: Shape) -> Storag
 
 def _overlaps(shape: Shape, stride: Shape) -> bool:
     reach: Size = 0
-    pairs = [(s, n) for n, s in zip(shape, stride, strict=True) if decide_less(1, n)]
+    pairs = [(s, n) for n, s in zip(shape, stride, strict=True) if is_long(n)]
     if any(decide_equal(n, 0) for n in shape):
         return False
     for step, size in sorted(pairs, key=lambda pair: (hint(pair[0]), hint(pair[1]))):
-        if not decide_less(reach, step):
+        if not surely_less(reach, step):
             return True
         reach += step * (size - 1)
     return False
@@ -250,7 +251,9 @@ def _same_strides(layout: Layout, stride: Shape) -> bool:
 def _drop_dead(made: MaterializationPlan) -> None:
     live: set[Node | LibraryCall] = set()
     work: list[Node | LibraryCall] = [o.node for o in made.outputs if isinstance(o, StorageView)]
-    work.extend(c for c in made.order if isinstance(c, LibraryCall) and c.impure)
+    work.extend(
+        c for c in made.order if isinstance(c, LibraryCall) and (c.impure or c in made.graph.sized)
+    )
     while work:
         item = work.pop()
         if item in live:

@@ -7,12 +7,23 @@ Invariant: anchors are never views; `layout_of` is exact or None.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flambeau_inductor.indexing import Size, decide_equal, decide_less, is_size, plain, simplify
+from flambeau_inductor.indexing import (
+    Expr,
+    Size,
+    decide_equal,
+    decide_less,
+    is_long,
+    is_size,
+    plain,
+    simplify,
+    symbols_in,
+)
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import Layout, leaves
+from flambeau_inductor.ir.program import ComputedNumber, Layout, leaves
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
@@ -156,7 +167,7 @@ def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
         step = flat.coefficient(d.name)
         if step is None or decide_less(step, 0):
             return None
-        steps.append(step if decide_less(1, size) else node.stride[len(steps)])
+        steps.append(step if is_long(size) else node.stride[len(steps)])
     offset = simplify(flat.substitute({d.name: 0 for d in dims_of(len(node.shape))}), {})
     if not is_size(offset):
         return None
@@ -167,3 +178,42 @@ def operands_of(made: MaterializationPlan, call: LibraryCall) -> list[Node]:
     """Nodes whose memory the call reads."""
     given = leaves((made.arguments[call], tuple(v for _, v in made.keywords[call])))
     return [each.node for each in given if isinstance(each, StorageView)]
+
+
+def data_sizes_of(made: MaterializationPlan, node: Node) -> set[str]:
+    """The symbols that depend on data and that computing a node takes: those of its sizes, of what
+    is computed with it, and of what it reads of others' memory."""
+    found: set[str] = set()
+    waiting, seen = [node], {node}
+    while waiting:
+        one = waiting.pop()
+        define = one.define
+        index = getattr(define, "index", ())
+        places = index if isinstance(index, tuple) else (index,)
+        numbers = (*one.shape, *one.stride, *made.graph.stride_of(one), *places)
+        for number in numbers:
+            if isinstance(number, Expr):
+                found |= {s.name for s in symbols_in(number) if s.by_data}
+        if one is node or not made.has_memory(one):
+            waiting += (x for x in operands(one) if x not in seen)
+            seen.update(operands(one))
+    return found
+
+
+def data_sizes_of_call(made: MaterializationPlan, call: LibraryCall) -> set[str]:
+    """Those that a call is given, as numbers and as sizes of what it reads."""
+    found: set[str] = set()
+    for each in leaves((made.arguments[call], tuple(v for _, v in made.keywords[call]))):
+        numbers: tuple[object, ...] = (each,)
+        if isinstance(each, StorageView):
+            layout = each.layout or made.graph.layout(each.node)
+            numbers = (*layout.shape, *layout.stride, layout.offset)
+        for number in numbers:
+            if isinstance(number, Expr):
+                found |= {s.name for s in symbols_in(number) if s.by_data}
+            elif isinstance(number, ComputedNumber):
+                found |= set(_NAMES.findall(number.text))
+    return found
+
+
+_NAMES = re.compile(r"\bsize\d+\b")

@@ -44,7 +44,7 @@ def _pairwise(
     a, b, g = e.meet(*(e.cast(t, compute_dtype(dtype)) for t in (x, target, grad)))
     each = p.mul(slope(a, b), g)
     if reduction == MEAN:
-        each = e.div(each, float(a.numel()))
+        each = e.div(each, e.as_number(a.numel()))
     return e.cast(each, dtype)
 
 
@@ -127,11 +127,22 @@ def ctc_loss_backward(a: Arguments) -> Any:
 
 @decomposition(aten.soft_margin_loss_backward.default)
 def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Any:
-    def slope(a: Tensor, t: Tensor) -> Tensor:
-        power = p.exp(p.neg(p.mul(t, a)))  # where it overflows eager's slope is NaN
-        return p.div(p.mul(p.neg(t), power), e.add(power, 1.0))
+    """By eager's operators, each rounded to the dtype: where the power overflows the slope is NaN,
+    and the mean's factor is a number of the dtype, multiplied before the quotient."""
+    dtype = result_type((x, target, grad))
+    if not dtype.is_floating_point:
+        return NotImplemented
+    wide = compute_dtype(dtype)
+    a, t, g = e.meet(*(e.cast(y, wide) for y in (x, target, grad)))
 
-    return _pairwise(grad, x, target, reduction, slope)
+    def rounded(y: Tensor) -> Tensor:
+        return e.cast(e.cast(y, dtype), wide)
+
+    power = rounded(p.exp(rounded(p.mul(p.neg(t), a))))
+    norm = 1.0 / float(a.numel()) if reduction == MEAN else 1.0
+    above = rounded(p.mul(rounded(p.mul(t, power)), rounded(e.const(-norm, power))))
+    slope = rounded(p.div(above, rounded(e.add(power, 1.0))))
+    return e.cast(p.mul(slope, g), dtype)
 
 
 def _per_row(grad: Tensor, rows: int, x: Tensor, reduction: int) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import surely
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomposition_table import decomposition
@@ -341,9 +342,13 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if given == 0:
         p.assert_true(p.logical_not(p.any(flat, [0])), _TOO_FEW)
         return p.clone(base)
+    taken, rank = p.reshape(source, [given]), ranked(flat)
+    if not surely(given != 0):  # elsewhere an element is looked up that may not be there
+        taken = p.cat([e.filled(taken, [1]), taken], 0)
+        given, rank = given + 1, e.add(rank, 1)
     # which of the source's elements comes to a place, if any does
-    places = within(e.where(flat, ranked(flat), 0), given, "RuntimeError", _TOO_FEW)
-    values = p.reshape(p.index_select(p.reshape(source, [given]), 0, places), list(shape))
+    places = within(e.where(flat, rank, 0), given, "RuntimeError", _TOO_FEW)
+    values = p.reshape(p.index_select(taken, 0, places), list(shape))
     return e.in_format(p.where(under, values, base), torch.contiguous_format)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import soft_margin_by_log1p
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.indexing.indexing import LONG, positions, within
@@ -29,7 +30,7 @@ def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
     if reduction == NONE:
         return loss
     total = p.sum(loss, list(range(loss.ndim)))
-    return e.div(total, float(loss.numel())) if reduction == MEAN else total
+    return e.div(total, e.as_number(loss.numel())) if reduction == MEAN else total
 
 
 def _pairwise(
@@ -230,7 +231,7 @@ def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
             return e.cast(e.cast(y, x.dtype), y.dtype)
 
         power = rounded(p.exp(rounded(p.mul(p.neg(a), t))))
-        return p.log(rounded(e.add(power, 1.0)))
+        return p.log1p(power) if soft_margin_by_log1p() else p.log(rounded(e.add(power, 1.0)))
 
     return _as_judged(x, _pairwise(x, target, reduction, loss))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import eq
 from typing import Any
 
 import torch
@@ -37,25 +38,30 @@ def _iota(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
     return p.iota(size, 0, 1, dtype=dtype, device=device)
 
 
-def _ratio(size: Size, output: Size, scale: float | None) -> float:
-    return 1.0 / scale if scale else float(size) / float(output)
+def _ratio(size: Size, output: Size, at: Tensor, scale: float | None = None) -> float | Tensor:
+    """From one place to the next: a number, or a tensor of the kind of `at` for an open size."""
+    if scale:
+        return 1.0 / scale
+    if isinstance(size, int) and isinstance(output, int):
+        return size / output
+    return e.div(e.filled(at, [], size), e.filled(at, [], output))
 
 
 def _nearest(
     size: Size, output: Size, scale: float | None, exact: bool, device: torch.device
 ) -> Taps:
     at = _iota(output, torch.float32, device)
-    picked = p.floor(e.mul(e.add(at, 0.5) if exact else at, _ratio(size, output, scale)))
+    picked = p.floor(e.mul(e.add(at, 0.5) if exact else at, _ratio(size, output, at, scale)))
     return [(_index(picked, size), None)]
 
 
 @lru_cache(maxsize=256)
-def _repeats(size: Size, output: Size, scale: float | None, exact: bool) -> int | None:
+def _repeats(size: int, output: int, scale: float | None, exact: bool) -> int | None:
     """How often each entry is picked, where all are equally often, and one after the other; None
-    elsewhere, and for sizes that are left open."""
-    if not isinstance(size, int) or not isinstance(output, int) or not size or output % size:
+    elsewhere."""
+    if not size or output % size:
         return None
-    times, ratio = output // size, _float32(_ratio(size, output, scale))
+    times, ratio = output // size, _float32(1.0 / scale if scale else size / output)
     places = (_float32(_float32(place + 0.5 * exact) * ratio) for place in range(output))
     return times if all(int(at) == k // times for k, at in enumerate(places)) else None
 
@@ -67,7 +73,7 @@ def _float32(value: float) -> float:
 
 def _index(at: Tensor, size: Size) -> Tensor:
     """Positions in the image: what lies outside is at its border."""
-    return p.cast(e.maximum(e.minimum(at, float(size - 1)), 0.0), dtype=torch.int64)
+    return p.cast(e.maximum(e.minimum(at, e.as_number(size - 1)), 0.0), dtype=torch.int64)
 
 
 def _places(
@@ -80,10 +86,10 @@ def _places(
 ) -> Tensor:
     at = _iota(output, dtype, device)
     if align_corners:
-        return e.mul(at, float(size - 1) / float(output - 1) if output > 1 else 0.0)
+        return e.mul(at, _ratio(size - 1, output - 1, at) if output > 1 else 0.0)
     # contracted as eager's: a place of a rounded ratio is hardly an entry's own, and what weighs
     # nothing, and is infinite, makes no number
-    return e.fused(e.add(at, 0.5), _ratio(size, output, scale), -0.5)
+    return e.fused(e.add(at, 0.5), _ratio(size, output, at, scale), -0.5)
 
 
 def _linear(at: Tensor, size: Size, align_corners: bool) -> Taps:
@@ -98,7 +104,7 @@ def _split(at: Tensor, size: Size) -> tuple[Tensor, Tensor]:
     """(the entry at or before each place, how far the place is from it). Eager's floor is that of
     float32, whatever the place is computed in."""
     floor = e.cast(p.floor(e.cast(at, torch.float32)), at.dtype)
-    floor = e.minimum(floor, float(size - 1))
+    floor = e.minimum(floor, e.as_number(size - 1))
     return floor, e.minimum(e.maximum(p.sub(at, floor), 0.0), 1.0)
 
 
@@ -190,7 +196,10 @@ def _backward(grad: Tensor, input_size: Sizes, taps: MakeTaps, rows: bool = Fals
         dim = 2 + place
         made = taps(input_size[dim], grad.shape[dim], place)
         g = put_back(g, dim, input_size[dim], made)
-    found = e.cast(g, grad.dtype)
+    return _formatted(grad, e.cast(g, grad.dtype), rows)
+
+
+def _formatted(grad: Tensor, found: Tensor, rows: bool) -> Tensor:
     return e.in_format(found, torch.contiguous_format) if rows else e.in_image_format(grad, found)
 
 
@@ -224,9 +233,11 @@ def _weighing_taps(
 def _times(
     sizes: Sizes, output: Sizes, scales: Sequence[float | None], exact: bool
 ) -> list[int] | None:
-    """`_repeats` of each spatial dimension, or None where one has none."""
+    """`_repeats` of each spatial dimension, or None where one has none or a size is left open."""
+    if not all(isinstance(size, int) for size in (*sizes, *output)):
+        return None
     found = [
-        _repeats(size, target, _scale(scales, place), exact)
+        _repeats(int(size), int(target), _scale(scales, place), exact)
         for place, (size, target) in enumerate(zip(sizes, output, strict=True))
     ]
     return [n for n in found if n is not None] if None not in found else None
@@ -237,10 +248,38 @@ def _scales(a: Arguments) -> list[float | None]:
     return [scale for name, scale in vars(a).items() if name.startswith("scales")]
 
 
+SMALL = 128
+"""Up to this sum of height and width eager's CPU kernels take images entry by entry."""
+
+
+def _entry_by_entry(x: Tensor, output: Sizes) -> bool:
+    """Whether eager picks the nearest entries by the kernel for channels that lie innermost."""
+    if x.ndim == 3 or x.device.type != "cpu":
+        return False
+    last = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
+    innermost = x.shape[1] > 3 and x.is_contiguous(memory_format=last)
+    return innermost or (x.ndim == 4 and output[0] + output[1] <= SMALL)
+
+
+def _counting(scales: Sequence[float | None], sizes: Sizes, output: Sizes) -> list[float | None]:
+    """The scales that count where eager goes entry by entry, and for its gradient on a CPU: not
+    those of dimensions that keep or double their size. (Open sizes are compared where a scale
+    could say otherwise than they do.)"""
+    return [
+        None if scale not in (None, 1.0, 2.0) and n in (size, 2 * size) else scale
+        for scale, size, n in zip(scales, sizes, output, strict=True)
+    ]
+
+
 def _register_nearest(name: str, exact: bool) -> None:
+    rows = name.endswith("3d")  # of the gradient
+
     @by_name(*overloads(name, "default"))
     def forward(a: Arguments) -> Tensor:
         x, scales = a.self, _scales(a)
+        counting = scales if exact else _counting(scales, x.shape[2:], a.output_size)
+        if counting != scales and _entry_by_entry(x, a.output_size):
+            scales = counting
         times = _times(x.shape[2:], a.output_size, scales, exact)
         if times is not None:
             return e.in_image_format(x, _repeat(x, times))
@@ -249,11 +288,13 @@ def _register_nearest(name: str, exact: bool) -> None:
     @by_name(*overloads(f"{name}_backward", "default"))
     def backward(a: Arguments) -> Tensor:
         grad, scales = a.grad_output, _scales(a)
+        if not exact and grad.device.type == "cpu":
+            scales = _counting(scales, a.input_size[2:], a.output_size)
         times = _times(a.input_size[2:], a.output_size, scales, exact)
-        if times is not None:
-            total = _sum_repeated(e.widen(grad), times)
-            return e.in_image_format(grad, e.cast(total, grad.dtype))
-        return _backward(grad, a.input_size, _nearest_taps(exact, grad.device, scales))
+        if times is None:
+            return _backward(grad, a.input_size, _nearest_taps(exact, grad.device, scales), rows)
+        found = e.cast(_sum_repeated(e.widen(grad), times), grad.dtype)
+        return _formatted(grad, found, rows)
 
 
 def _register_weighing(name: str, kind: Callable[..., Taps]) -> None:
@@ -266,6 +307,8 @@ def _register_weighing(name: str, kind: Callable[..., Taps]) -> None:
 
     @by_name(*overloads(f"{name}_backward", "default"))
     def backward(a: Arguments) -> Tensor:
+        if kind is _cubic and all(map(eq, a.input_size[2:], a.output_size)):
+            return p.clone(a.grad_output)  # of an image that keeps its size, whatever its scale
         taps = _weighing_taps(kind, a.align_corners, a.grad_output, _scales(a))
         return _backward(a.grad_output, a.input_size, taps, rows=kind is _cubic)
 

@@ -8,6 +8,7 @@ first pass that needs it and read in the later ones.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -21,7 +22,7 @@ from flambeau_inductor.codegen.cpp.analysis.vectorization import (
 )
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of, needs_error_flag
-from flambeau_inductor.indexing import Expr, Ranges, decide_less, hint, is_open, symbols_in, to_c
+from flambeau_inductor.indexing import Expr, Ranges, hint, is_open, surely_less, symbols_in, to_c
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -122,7 +123,7 @@ def kept_values(loop: Loop, deps: tuple[Axes, ...], level: tuple[int, ...]) -> f
             size = length * spelling_of(result_dtype(loop.body[value])).size
             dear = price(value)
             better = dear >= KEEP_COST and (dearest is None or dear > dearest[0])
-            if better and not decide_less(room, size):
+            if better and surely_less(size - 1, room):
                 dearest = dear, value, size
         if dearest is None:
             return frozenset(chosen)
@@ -132,7 +133,7 @@ def kept_values(loop: Loop, deps: tuple[Axes, ...], level: tuple[int, ...]) -> f
 
 # below this many operations on elements a second thread costs more than it brings
 THREAD_WORK = 65536
-# with fewer pieces of x than this the passes over r are split instead
+# with fewer pieces of x than this, or than two for each processor, the passes over r are split
 FEW_ROWS = 16
 # elements that an axis of an open size is planned for at least
 LIKELY = 1024
@@ -245,7 +246,7 @@ def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> LoopPlan:
     rows = prod(sizes[a.var] for a in loop.x)
     if loop.x and vector == loop.x[-1].var:
         rows = -(-rows // width)
-    few = rows < FEW_ROWS and not is_open(a.size for a in loop.x)
+    few = rows < min(FEW_ROWS, 2 * (os.cpu_count() or 1)) and not is_open(a.size for a in loop.x)
     scans = any(isinstance(i, Scan) for i in loop.body)
     split = bool(loop.r) and few and not scans and work >= 2 * THREAD_WORK and not serial
     scratch: frozenset[ValueId] = frozenset()

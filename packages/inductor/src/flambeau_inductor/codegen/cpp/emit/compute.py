@@ -35,7 +35,8 @@ def compute(values: KernelVariables, value: ValueId) -> None:
             kinds = [values.dtype(a) for a in args]
             operands = [values.operand(a, vector) for a in args]
             rounds = dtype is not torch.float16 or value not in values.only_stored
-            text = point(op, kinds, dtype, operands, values.constant(vector), rounds)
+            constant, called = values.constant(vector), op in values.called
+            text = point(op, kinds, dtype, operands, constant, rounds, called)
             values.declare(value, text)
         case Check(arg=arg):
             _check(values, arg)

@@ -7,6 +7,8 @@ the same names; all operands come in one flavour.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -14,7 +16,8 @@ import torch
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, spelling_of
 from flambeau_inductor.codegen.device_functions import module_of, takes
 from flambeau_inductor.codegen.errors import CppUnsupported
-from flambeau_inductor.ir.loops import RANDOM
+from flambeau_inductor.ir.loops import RANDOM, Instr, Point
+from flambeau_inductor.ir.operands import operands
 
 
 def _words(text: str) -> list[str]:
@@ -82,6 +85,35 @@ NEIGHBOURS = frozenset(
     ["uniform_f32", "uniform_f64", "uniform_f16", "uniform_bf16", "normal_f32", "bits_i32"]
 )
 
+# an elementary function is a page of instructions: one that costs so much and stands so often in a
+# loop is written once, and called, where that costs no time at run time
+CALLED_COST, CALLED_COUNT = 10, 8
+# so few elements are computed in less time than a call of the kernel takes
+CALLED_FEW = 4096
+CALLED = re.compile(r"\bcalled_(\w+)\(")
+
+
+def called_functions(body: Sequence[Instr], points: int) -> frozenset[str]:
+    """Operations that a loop over so many points calls: most of theirs wait for one another, so
+    that a processor cannot compute them side by side, or there are few elements."""
+    often = Counter(i.op for i in body if isinstance(i, Point) and cost_of(i.op) >= CALLED_COST)
+    return frozenset(
+        op
+        for op, count in often.items()
+        if count >= CALLED_COUNT
+        and op not in RANDOM
+        and (count * points <= CALLED_FEW or 2 * _longest(body, op) >= count)
+    )
+
+
+def _longest(body: Sequence[Instr], op: str) -> int:
+    """How many of an operation the longest chain of a loop has."""
+    found: list[int] = []
+    for instr in body:
+        below = max((found[value] for value in operands(instr)), default=0)
+        found.append(below + (isinstance(instr, Point) and instr.op == op))
+    return max(found, default=0)
+
 
 def cost_of(op: str) -> int:
     """Relative cost of one element; that of a call for each where there is a device function."""
@@ -101,10 +133,10 @@ def needs_error_flag(op: str, operand: torch.dtype) -> bool:
     return op in INTEGER_DIVISION and not operand.is_floating_point
 
 
-def supports(op: str, operands: Sequence[torch.dtype], result: torch.dtype) -> bool:
+def supports(op: str, kinds: Sequence[torch.dtype], result: torch.dtype) -> bool:
     """Whether `point` has a text for it."""
     try:
-        point(op, operands, result, ["a"] * len(operands), lambda v, d: v)
+        point(op, kinds, result, ["a"] * len(kinds), lambda v, d: v)
     except CppUnsupported:
         return False
     return True
@@ -112,24 +144,26 @@ def supports(op: str, operands: Sequence[torch.dtype], result: torch.dtype) -> b
 
 def point(
     op: str,
-    operands: Sequence[torch.dtype],
+    kinds: Sequence[torch.dtype],
     result: torch.dtype,
     args: Sequence[str],
     constant: Callable[[str, torch.dtype], str],
     rounds: bool = True,
+    called: bool = False,
 ) -> str:
     """C++ text of the op. `constant` renders a number in the flavour of the operands; `rounds`:
-    to half precision, which a store of float16 does by itself."""
+    to half precision, which a store of float16 does by itself; `called`: a call, if there is a
+    function of floating-point numbers."""
     spelling_of(result)
-    first = operands[-1]
-    for dtype in operands:
+    first = kinds[-1]
+    for dtype in kinds:
         spelling_of(dtype)
     if op in RANDOM:
         text = f"{random_name(op, result)}({', '.join(args)})"
         rounded = op == "philox_normal" and result in ROUNDED
         return f"{ROUNDED[result]}({text})" if rounded else text
     if op == "cast":
-        return cast(args[0], operands[0], result, constant, rounds)
+        return cast(args[0], kinds[0], result, constant, rounds)
     if op == "where":
         return f"select({args[0]}, {args[1]}, {args[2]})"
     if op == "logical_not":
@@ -143,8 +177,9 @@ def point(
             args = [f"neg({a})" for a in args]
         return f"{op}({', '.join(args)})"
     whole = not first.is_floating_point and first is not torch.bool
+    prefix = "called_" if called and first.is_floating_point else ""
     if takes(op, first):
-        text = f"each_{op}({', '.join(args)})"
+        text = f"{prefix}each_{op}({', '.join(args)})"
     elif whole and op in INTEGER_DIVISION:
         return f"{op}({', '.join(args)}, &error)"
     elif whole and op in TRUTHS:
@@ -156,7 +191,7 @@ def point(
         if op not in table:
             on = "bools" if first is torch.bool else first
             raise CppUnsupported(f"no C++ kernel for {op} on {on}")
-        text = f"{table[op]}({', '.join(args)})"
+        text = f"{prefix}{table[op]}({', '.join(args)})"
     rounds = rounds and result in ROUNDED and op not in EXACT
     return f"{ROUNDED[result]}({text})" if rounds else text
 

@@ -18,7 +18,7 @@ from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, limit, literal, spelling_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.errors import CppUnsupported
-from flambeau_inductor.indexing import Expr, decide_less
+from flambeau_inductor.indexing import Expr, surely_less
 from flambeau_inductor.ir.loops import Reduce, ValueId
 
 SIMPLE = {
@@ -151,7 +151,7 @@ def accumulator_of(
 ) -> Accumulator:
     """The accumulator of `reduce` over `length` values of `dtype`; refuses what would be wrong."""
     arg = reduce.kind in ("argmax", "argmin")
-    if arg and not decide_less(length, 2**31):
+    if arg and not surely_less(length, 2**31):
         raise CppUnsupported(f"{reduce.kind} over {length} elements: positions have 31 bits")
     if not arg and reduce.dtype is not dtype:
         raise CppUnsupported(f"{reduce.kind} of {dtype} into {reduce.dtype}: cast first")

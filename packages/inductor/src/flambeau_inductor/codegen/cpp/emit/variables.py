@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import prod
 
 import torch
 
@@ -15,6 +16,7 @@ from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.analysis.streaming import streamed
 from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step, result_dtype
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
+from flambeau_inductor.codegen.cpp.emit.pointwise import called_functions
 from flambeau_inductor.codegen.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, Var, to_c
 from flambeau_inductor.ir.loops import ReducePart, Store, ValueId, looked_up
@@ -65,6 +67,7 @@ class KernelVariables:
         read = {v for i in body for v in operands(i) if not isinstance(i, Store)}
         read |= {v for i in body if isinstance(i, Store) for v in looked_up(i.index)}
         read |= {i.value for i in body if isinstance(i, Store) and i.mode != "set"}
+        self.called = called_functions(body, prod(plan.sizes.values()))
         self.only_stored = stored - read - plan.scratch
 
     def dtype(self, value: ValueId) -> torch.dtype:
@@ -170,7 +173,7 @@ class KernelVariables:
             return
         with self.text.block("auto body = [=](auto n) __attribute__((always_inline))", "};"):
             inside()
+        rest = f"(long)({end} - {var})" if size is None else f"width<{size % self.width}>{{}}"
         self.text(
-            f"if ({var} + {self.width} <= {end}) body(width<{self.width}>{{}}); "
-            f"else body((long)({end} - {var}));"
+            f"if ({var} + {self.width} <= {end}) body(width<{self.width}>{{}}); else body({rest});"
         )

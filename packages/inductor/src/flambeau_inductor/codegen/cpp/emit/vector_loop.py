@@ -122,7 +122,8 @@ def emit_vector_loop(
     if copies == 1 or (size // width) % copies or not (low + high).isdigit():
         text(f"for (; {var} + {width} <= {high}; {var} += {width}) {call(0, full, 0)}")
     if exact is None or exact % width:
-        text(f"if ({var} < {high}) {call(0, f'(long)({high} - {var})', 0)}")
+        rest = f"(long)({high} - {var})" if exact is None else f"width<{exact % width}>{{}}"
+        text(f"if ({var} < {high}) {call(0, rest, 0)}")
     for accumulator, name in growing:
         for copy in range(1, copies):
             other = tuple(f"{name}_{copy}{suffix}" for suffix, _ in accumulator.fields)

@@ -52,9 +52,6 @@ FL_INLINE FL_V(i32) FL_NAME(lanes)() { return FL_V(i32) FL_IOTA; }
 #define FL_COMMON(T, S) \
   FL_INLINE FL_V(T) FL_NAME(load)(const T* p, width<FL_W>) { \
     FL_V(T) r; __builtin_memcpy(&r, p, sizeof r); return r; } \
-  FL_INLINE FL_V(T) FL_NAME(load)(const T* p, long n) { \
-    T t[FL_W] = {}; __builtin_memcpy(t, p, n * sizeof(T)); \
-    FL_V(T) r; __builtin_memcpy(&r, t, sizeof r); return r; } \
   FL_INLINE void store(T* p, FL_V(T) v, width<FL_W>) { __builtin_memcpy(p, &v, sizeof v); } \
   FL_INLINE void store(T* p, FL_V(T) v, long n) { __builtin_memcpy(p, &v, n * sizeof(T)); } \
   FL_INLINE FL_V(T) FL_NAME(splat)(T a) { return a - FL_V(T){}; } \
@@ -72,6 +69,25 @@ FL_COMMON(f32, i32) FL_COMMON(f64, i64) FL_COMMON(i8, i8) FL_COMMON(u8, i8) FL_C
 FL_COMMON(i32, i32) FL_COMMON(i64, i64)
 #undef FL_COMMON
 #undef FL_IS_SET
+
+// The first n elements, and zeros. A masked load is of one instruction, and reads no more than these;
+// through memory the next load waits for two stores.
+#define FL_FIRST(T) \
+  FL_INLINE FL_V(T) FL_NAME(load)(const T* p, long n) { \
+    T t[FL_W] = {}; __builtin_memcpy(t, p, n * sizeof(T)); \
+    FL_V(T) r; __builtin_memcpy(&r, t, sizeof r); return r; }
+#if defined(__AVX2__) && FL_W == 8
+FL_INLINE f32x8 load8(const f32* p, long n) {
+  return (f32x8)__builtin_ia32_maskloadps256((const f32x8*)p, lanes8() < (i32)n);
+}
+FL_INLINE i32x8 load8(const i32* p, long n) {
+  return (i32x8)__builtin_ia32_maskloadd256((const i32x8*)p, lanes8() < (i32)n);
+}
+#else
+FL_FIRST(f32) FL_FIRST(i32)
+#endif
+FL_FIRST(f64) FL_FIRST(i8) FL_FIRST(u8) FL_FIRST(i16) FL_FIRST(i64)
+#undef FL_FIRST
 
 // Stores that go past the caches, where memory is aligned for them.
 #define FL_STREAM(T) \

@@ -7,6 +7,9 @@
 #pragma once
 
 #define FL_INLINE static inline __attribute__((always_inline, unused))
+// a function that stands often in a loop is written out once, and called
+#define FL_CALLED(name) template <class... V> static __attribute__((noinline)) \
+  auto called_##name(V... a) { return name(a...); }
 
 namespace fl {
 

@@ -1,0 +1,108 @@
+"""Operators at the sizes 0 and 1, which mean something else to some of them.
+
+In: an operator, its arguments and its result, in which a symbol stands for a size that depends on
+data. Out: whether the result is of the same form where the symbol is 0, or 1. Invariant: nothing is
+assumed of any symbol: the operator is run in an environment of its own. Tried on torch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from flambeau_capture._torch_compat.symbols import (
+    NUMBERS,
+    data_symbols,
+    hint,
+    new_environment,
+    own_data_symbols,
+)
+
+
+def symbols_among(values: Any) -> set[Any]:
+    """The unbacked symbols of sizes and numbers in a nested structure."""
+    found: set[Any] = set()
+    for leaf in pytree.tree_leaves(values):
+        sizes = leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)
+        for size in sizes:
+            found |= own_data_symbols(size)
+    return found
+
+
+def holds_at(
+    mode: Any, run: Callable[[Any, Any], Any], given: Any, result: Any, symbol: Any, value: int
+) -> bool:
+    """Whether an operator gives what it has given, with the number in place of the symbol."""
+    special = _Special(mode, symbol, value)
+    try:
+        with torch.no_grad(), torch._C._EnablePythonDispatcher(), special.mode:
+            args, kwargs = pytree.tree_map(special.moved, given)
+            found = run(args, kwargs)
+    except Exception:  # whatever it is, the operator does not do the same there
+        return False
+    before, structure = pytree.tree_flatten(result)
+    after, other = pytree.tree_flatten(found)
+    return structure == other and all(map(special.is_same, before, after))
+
+
+class _Special:
+    """Values with a number in place of one symbol; of others, sizes in general."""
+
+    def __init__(self, mode: Any, symbol: Any, value: int) -> None:
+        self.environment = new_environment()
+        self.mode = type(mode)(allow_non_fake_inputs=False, shape_env=self.environment)
+        self.symbols: dict[Any, Any] = {symbol: value}
+
+    def number(self, number: Any) -> Any:
+        """A size, or a number, there."""
+        if not isinstance(number, NUMBERS):
+            return number
+        if not own_data_symbols(number):
+            return hint(number)
+        expression = number.node._expr
+        for each in expression.free_symbols - self.symbols.keys():
+            if data_symbols(each):
+                self.symbols[each] = self._size()
+            else:
+                self.symbols[each] = number.node.shape_env.size_hint(each)
+        moved = expression.subs(self.symbols)
+        if moved.is_Integer:
+            return int(moved)
+        if moved.is_Boolean and not moved.free_symbols:
+            return bool(moved)
+        return self.environment.create_symintnode(moved, hint=None)
+
+    def _size(self) -> Any:
+        from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
+
+        made = self.environment.create_unbacked_symint()
+        _constrain_range_for_size(made)
+        return made.node._expr
+
+    def moved(self, value: Any) -> Any:
+        """A tensor, or a number, there; anything else as it is."""
+        if isinstance(value, torch.Tensor):
+            sizes, strides = (tuple(map(self.number, x)) for x in (value.shape, value.stride()))
+            kind = {"dtype": value.dtype, "device": value.device}
+            return torch.empty_strided(sizes, strides, **kind)  # type: ignore[arg-type]
+        return self.number(value)
+
+    def is_same(self, before: Any, after: Any) -> bool:
+        """Whether a result is what it was."""
+        if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+            return isinstance(before, NUMBERS) or type(before) is type(after)
+        if before.dim() != after.dim() or before.dtype != after.dtype:
+            return False
+        return all(map(self._is_same_size, before.shape, after.shape))
+
+    def _is_same_size(self, before: Any, after: Any) -> bool:
+        if data_symbols(getattr(getattr(before, "node", None), "_expr", 0)) - self.symbols.keys():
+            return True  # one that the operator counts
+        wanted, found = (
+            number.node.expr if isinstance(number, NUMBERS) else int(number)
+            for number in (self.number(before), after)
+        )
+        return bool((wanted - found) == 0)
