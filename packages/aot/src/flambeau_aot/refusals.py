@@ -324,7 +324,7 @@ AO0167: hooks on saved tensors are in force around a compiled program: they are 
     in eager > put them inside of the program
 AO0168: a gradient of a {cls}, a tensor subclass, has tensors of integers or truth values in it that
     are not those of the tensor itself > run this part of the program uncompiled
-AO0169: a result is a {kind}, a tensor subclass that the program makes where only values of the graph
-    may be results > return the tensors that it consists of
+AO0169: a result is a {kind}, a tensor subclass that the program makes, where only values of the
+    graph may be results > return the tensors that it consists of
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

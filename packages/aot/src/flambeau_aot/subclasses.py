@@ -199,7 +199,8 @@ def differentiable_parts(
     if not (torch.is_grad_enabled() and value.requires_grad):
         found = plain_tensors(value, spec)
         return tuple(item.detach() if item.requires_grad else item for item in found)
-    parts: Any = _Desugared.apply(spec, spec if of_gradient is None else of_gradient, value)  # type: ignore
+    of_gradient = spec if of_gradient is None else of_gradient
+    parts: Any = _Desugared.apply(spec, of_gradient, value)  # type: ignore[no-untyped-call]
     return tuple(parts)
 
 

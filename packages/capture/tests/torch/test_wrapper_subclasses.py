@@ -6,9 +6,6 @@ import logging
 import flambeau_capture as fc
 import pytest
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import return_and_correct_aliasing
-
 from flambeau_capture.values.tensors.dispatch_code import examine
 
 LOG, TABLE, NUMBER, COUNT = [], {}, 1.0, itertools.count()
@@ -36,6 +33,11 @@ def factor():
 
 
 SOURCE = """
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import return_and_correct_aliasing
+
+
 class Box(torch.Tensor):
     seen = {{}}
     n = 0
@@ -71,7 +73,7 @@ def box_class(body="pass"):
     """A wrapper subclass with a line of its own in `__torch_dispatch__`."""
     names = globals()
     exec(SOURCE.format(body=body), names)
-    return names.pop("Box") if body is None else names["Box"]
+    return names["Box"]
 
 
 EFFECTS = (
@@ -120,7 +122,7 @@ def test_an_effect_is_found_and_nothing_runs(body) -> None:
     kind = box_class(body)
     assert examine(kind).effect is not None
     x = kind(torch.ones(2))
-    with pytest.raises(fc.Unsupported, match="(?s)FB00.*Box, whose"):
+    with pytest.raises(fc.Unsupported, match=r"(?s)FB00.*Box, whose"):
         fc.compile(lambda x: x * 2, backend="eager", fullgraph=True)(x)
     assert not LOG and kind.n == 0 and not kind.seen
 
@@ -154,7 +156,7 @@ def test_a_class_that_does_not_flatten_is_refused_by_name() -> None:
     kind = box_class()
     del kind.__tensor_flatten__
     x = kind(torch.ones(2))
-    with pytest.raises(fc.Unsupported, match="(?s)Box, whose class has no __tensor_flatten__"):
+    with pytest.raises(fc.Unsupported, match=r"(?s)Box, whose class has no __tensor_flatten__"):
         fc.compile(lambda x: x * 2, backend="eager", fullgraph=True)(x)
     assert fc.compile(lambda x: x * 2, backend="eager")(x).inner.tolist() == [2, 2]
 

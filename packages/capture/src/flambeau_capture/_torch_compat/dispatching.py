@@ -108,6 +108,12 @@ def flattens(value: object) -> bool:
     return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
 
 
+def is_function_of_torch(value: object) -> bool:
+    """Whether a value is one of the functions of tensors in `torch` that C++ defines."""
+    name = getattr(value, "__name__", "")
+    return isinstance(name, str) and getattr(torch._C._VariableFunctions, name, None) is value
+
+
 def can_flatten(kind: type) -> bool:
     """Whether the instances of a tensor class flatten."""
     return hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")

@@ -1,4 +1,4 @@
-"""What the code of a wrapper subclass does besides computing, found without running it.
+"""Effects of the code of a wrapper subclass, found without running it.
 
 In: a class. Out: `examine`: the first effect that its `__torch_dispatch__`, or what that reaches,
 may have, or None; and what it reads of the program's modules and classes. Invariant: code that runs
@@ -22,19 +22,19 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-import torch
-
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.values.registry import trusted_name
 
 ENTRIES = (
     "__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__", "__new__", "__init__",
 )  # fmt: skip
-_IN_PLACE = frozenset({"setitem", "delitem", "iadd", "iconcat", "ior", "iand", "ixor", "imul"})
 #: Python's own functions and modules that are there for what they do besides
 _EFFECTS = frozenset(
     {
         print, input, open, exec, eval, compile, setattr, delattr, globals, locals, breakpoint,
-        __import__, id, vars, *(getattr(operator, name) for name in dir(operator) if name in _IN_PLACE),
+        __import__, id, vars,
+        operator.setitem, operator.delitem, operator.iadd, operator.iconcat, operator.ior,
+        operator.iand, operator.ixor, operator.imul,
     }
 )  # fmt: skip
 _MODULES = frozenset(
@@ -46,24 +46,31 @@ _MODULES = frozenset(
 )  # fmt: skip
 #: methods that change what they are called on
 _CHANGING = frozenset(
-    name
-    for kind in (list, dict, set, bytearray)
-    for name in dir(kind)
-    if name
-    in {
+    {
         "append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault",
         "add", "discard", "sort", "reverse", "difference_update", "intersection_update",
-        "symmetric_difference_update",
+        "symmetric_difference_update", "__setattr__", "__delattr__", "__setitem__", "__delitem__",
+        "appendleft", "extendleft", "popleft", "write", "writelines", "put", "send", "move_to_end",
     }
-) | {"__setattr__", "__delattr__", "__setitem__", "__delitem__", "appendleft", "extendleft", "popleft", "write", "writelines", "put", "send", "move_to_end"}  # fmt: skip
-_CONSTANTS = (int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), slice, range, enum.Enum)
+)  # fmt: skip
+_CONSTANTS = (
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    type(...),
+    type(NotImplemented),
+    slice,
+    range,
+    enum.Enum,
+)
 _MAKERS = frozenset({"_make_wrapper_subclass", "_make_subclass", "__new__", "copy", "deepcopy"})
 
 
 _KINDS = (list, dict, set, tuple, str, int, float, type, object, re.Match, re.Pattern)
-_KNOWN_METHODS = frozenset(
-    chain.from_iterable(dir(k) for k in _KINDS)
-)
+_KNOWN_METHODS = frozenset(chain.from_iterable(dir(k) for k in _KINDS))
 
 
 @dataclass
@@ -112,7 +119,9 @@ class _Search:
         if isinstance(function, property):
             return all(self._reach(part) for part in (function.fget,) if part is not None)
         if isinstance(function, types.FunctionType):
-            for one in {id(f): f for f in (value, function) if type(f) is types.FunctionType}.values():
+            for one in {
+                id(f): f for f in (value, function) if type(f) is types.FunctionType
+            }.values():
                 if id(one) not in self._seen and not trusted_name(one.__module__ or ""):
                     self._seen.add(id(one))
                     self._waiting.append(one)
@@ -130,7 +139,8 @@ class _Search:
             if not isinstance(value, tuple | frozenset):
                 self.found.tables.append(value)
             parts = chain(value, value.values()) if isinstance(value, dict) else iter(value)
-            return all([self._reach(part) for part in parts])
+            known = [self._reach(part) for part in parts]  # each, also after one that is not
+            return all(known)
         if isinstance(value, (*_CONSTANTS, types.ModuleType, types.BuiltinFunctionType)):
             return True
         return type(value).__module__.partition(".")[0] in ("torch", "typing", "re")
@@ -373,7 +383,7 @@ class _Names:
                 return True
             if known and getattr(value, "__module__", None) == "torch.utils._pytree":
                 return True
-            if known and getattr(torch, getattr(value, "__name__", ""), None) is value:
+            if known and compat.is_function_of_torch(value):
                 return True  # a tensor, and what is done to one is in the graph
         return False
 
@@ -388,7 +398,7 @@ def _predecessors(steps: list[dis.Instruction]) -> list[set[int]]:
     for at, step in enumerate(steps):
         if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
             target = next((offset for offset in offsets if offset >= step.argval), None)
-            if target is not None:  # behind padding
+            if target is not None:  # what is there is padding
                 found[place[target]].add(at)
         if step.opname not in _ENDING and at + 1 < len(steps):
             found[at + 1].add(at)
@@ -427,7 +437,9 @@ _MOVING = ("UNPACK_SEQUENCE", "UNPACK_EX", "FOR_ITER", "GET_ITER", "SEND", "RETU
 
 
 def _pushed(step: dis.Instruction) -> int:
-    if step.opname == "PRECALL" or step.opname.startswith(("STORE_", "POP_", "DELETE_", "LIST_", "SET_", "DICT_", "MAP_")):
+    if step.opname == "PRECALL" or step.opname.startswith(
+        ("STORE_", "POP_", "DELETE_", "LIST_", "SET_", "DICT_", "MAP_")
+    ):
         return 1 if step.opname == "LIST_TO_TUPLE" else 0
     if step.opname == "LOAD_METHOD":
         return 2

@@ -20,10 +20,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, ClosureCell, GlobalOf, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.objects.attributes import (
-    assume_entry,
-    assume_special_methods,
-)
+from flambeau_capture.values.objects.attributes import assume_entry, assume_special_methods
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
