@@ -31,7 +31,6 @@ from flambeau_inductor.indexing import (
 from flambeau_inductor.indexing.symbols import LARGEST
 from flambeau_inductor.ir.program import SymbolSource
 
-
 ESTIMATE = 256
 """What a size that depends on data is taken for where it decides nothing but speed."""
 

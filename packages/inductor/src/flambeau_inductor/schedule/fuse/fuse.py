@@ -42,7 +42,6 @@ from flambeau_inductor.schedule.materialize.plan import (
 from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
 from flambeau_inductor.scheduling_limits import Limits
 
-
 ASSERTION = "aten._assert_scalar.default"
 """What checks a condition on sizes that depend on data."""
 
