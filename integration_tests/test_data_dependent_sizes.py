@@ -262,7 +262,7 @@ def test_tokens_are_routed_by_counts(backend: str) -> None:
     hold(model, make, True, backend)
 
 
-# -- what is decided by 0 and 1, and in Python ------------------------------------------------------
+# -- what is decided by 0 and 1, and in Python ---------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_tokens_are_routed_by_counts(backend: str) -> None:
 def test_sizes_that_mean_something_else_run_eagerly(
     program: Callable[..., Any], eager_at: Sequence[int]
 ) -> None:
-    """What an operator does with none or with one is eager's, errors too, and nothing recompiles."""
+    """What an operator does with none or with one is eager's, errors too."""
     torch.manual_seed(0)
     compiled = flambeau.compile(program, backend="aot_eager")
     compiled(*rows(8))

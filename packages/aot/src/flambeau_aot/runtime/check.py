@@ -59,7 +59,7 @@ class Checked:
         self.call = call
         self.contract = contract
         self.nodes = [] if gm is None else _outputs(gm)
-        self.layouts = None if gm is None else _Layouts(gm, self.nodes)
+        self.layouts = None if gm is None else _OutputLayouts(gm, self.nodes)
         self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
         self.as_is = bool(getattr(call, AS_IS, False))
@@ -182,7 +182,7 @@ def _outputs(gm: fx.GraphModule) -> list[fx.Node | None]:
     return list(output.args[0])  # type: ignore[arg-type]
 
 
-class _Layouts:
+class _OutputLayouts:
     """Shape and strides of a graph's outputs, at the sizes of a call: of symbols among its inputs,
     and of those that depend on data, which are read off the outputs. An output with one that is no
     size of any is not looked at."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 #: what stands for a number of the program in a capture
-NUMBERS: tuple[type, ...] = (torch.SymInt, torch.SymFloat, torch.SymBool)
+NUMBERS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @functools.cache
@@ -64,7 +64,7 @@ def _environment_class() -> Any:
     class Environment(ShapeEnv):
         """One that decides nothing new once its conditions have become guards.
 
-        by_data: operators may make unbacked symbols. general: what is asked of these is answered as
+        by_data: operators may make unbacked symbols. general: queries about these are answered as
         for sizes in general, which are neither 0 nor 1 nor equal to another: the program has been
         captured, and who compiles it decides nothing for it.
         """
@@ -202,7 +202,7 @@ def sized_by_data(mode: Any, wanted: bool) -> Iterator[None]:
 
 
 def is_captured(mode: Any) -> None:
-    """The program has made its decisions: what is asked of an unbacked symbol from here on is
+    """The program has made its decisions: queries about an unbacked symbol from here on are
     answered as for a size in general."""
     if mode.shape_env is not None:
         mode.shape_env.general = True

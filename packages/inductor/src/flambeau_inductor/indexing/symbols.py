@@ -6,9 +6,9 @@ program can check it first; `hint` notes nothing and is for estimates alone.
 
 A symbol is a variable with a range and the value it has now. `==` says whether two sizes are known
 to be equal; it notes nothing, and no size is `<` another: `decide_equal` and `decide_less` decide.
-Loop variables have no value and cannot be compared. A symbol that depends on data is answered for as
-a size in general, which is neither 0 nor 1 nor equal to another, and nothing is noted of it: what is
-computed must hold for all sizes. Its hint is an estimate.
+Loop variables have no value and cannot be compared. A symbol that depends on data is answered for
+as a size in general, which is neither 0 nor 1 nor equal to another, and nothing is noted of it:
+what is computed must hold for all sizes. Its hint is an estimate.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ def at_least(size: Size, least: int) -> Size:
 
 
 def surely_less(a: Size, b: Size) -> bool:
-    """Whether `a` is less than `b`; noted where it depends on the open sizes, and not for sure where
-    it depends on data."""
+    """Whether `a` is less than `b`; noted where it depends on the open sizes, and not for sure
+    where it depends on data."""
     if depends_on_data((a, b)):
         return known("lt", a, b) is True
     return decide_less(a, b)

@@ -50,8 +50,8 @@ class SymbolSource:
 
 @dataclass(frozen=True, slots=True)
 class SizeOfResult:
-    """A symbol that depends on data: size `dim` of result `result` of a call, or the number that the
-    call gives (None)."""
+    """A symbol that depends on data: size `dim` of result `result` of a call, or the number that
+    the call gives (None)."""
 
     name: str
     result: int = 0

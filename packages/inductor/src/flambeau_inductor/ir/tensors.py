@@ -277,8 +277,8 @@ class TensorGraph:
     """A lowered graph. `order` lists nodes and calls as the program had them; `lowered`, the
     primitive and the node of each operation that a rule lowered, views left out; `absorbed`,
     library calls and the last operation after them that is part of them; `donated`, inputs that may
-    be overwritten; `updates`, outputs that may be written where an input is, and the input; `sized`,
-    the sizes that are known once a call has run."""
+    be overwritten; `updates`, outputs that may be written where an input is, and the input;
+    `sized`, the sizes that are known once a call has run."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)

@@ -116,7 +116,11 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
     for place, key in enumerate(keys):
         if isinstance(key, SliceValue) and _has_data_bound(key) and dim < len(sizes):
             ends = [
-                none if is_none(bound) else bound.number if _by_data(bound) else bound.as_python()
+                none
+                if is_none(bound)
+                else bound.number
+                if isinstance(bound, SymbolValue)
+                else bound.as_python()
                 for bound, none in zip(key.bounds, (0, sizes[dim]))
             ]
             for low, high in zip([0, *ends], [*ends, sizes[dim]]):
