@@ -74,8 +74,7 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     mode = modes[0] if modes else FakeTensorMode
     static = tuple(tensors[target] for target in names)
     own = (name, static, tuple(names), tuple(inputs), run)
-    values = (x.meta.get("val") for x in gm.graph.nodes)
-    numbers = symbolic_parts(values)
+    numbers = symbolic_parts(x.meta.get("val") for x in gm.graph.nodes)
     environment = next((environment_of(each) for each in numbers), None)
     return InputProgram(*own, False, symbolic=symbolic, fake_mode=mode, environment=environment)
 

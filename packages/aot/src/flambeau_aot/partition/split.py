@@ -211,7 +211,9 @@ def _as_tensor(number: fx.Node) -> fx.Node:
     while not isinstance(source.meta["val"], torch.Tensor):
         source = source.all_input_nodes[0]
     is_float = isinstance(number.meta["val"], torch.SymFloat)
-    named = {"dtype": torch.float64 if is_float else torch.int64, "device": torch.device("cpu")}
+    named: dict[str, Any] = {
+        "dtype": torch.float64 if is_float else torch.int64, "device": torch.device("cpu"),
+    }  # fmt: skip
     with number.graph.inserting_after(number):
         made = number.graph.call_function(aten.scalar_tensor.default, (number,), named)
     made.meta["val"] = source.meta["val"].new_empty((), **named)

@@ -264,13 +264,14 @@ class Differentiation:
         known = self.higher.layouts(given, symbols)
         if not known:
             return found
+        layouts_of: Iterable[tuple[int, ...] | int | None] = self.crossing.by_primal(known)
         return tuple(
             given[layout]
             if isinstance(layout, int)
             else laid_as(gradient, layout)
             if gradient is not None and layout is not None
             else gradient
-            for gradient, layout in zip(found, self.crossing.by_primal(known), strict=True)
+            for gradient, layout in zip(found, layouts_of, strict=True)
         )
 
     def in_one_run(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:

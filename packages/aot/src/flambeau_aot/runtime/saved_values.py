@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -21,6 +21,8 @@ from flambeau_aot.runtime.result_nodes import Request
 from flambeau_aot.runtime.single_run import Gradient
 from flambeau_aot.runtime_plan import LateWrite, Presence, Saved, SparseGrad
 from flambeau_aot.sizes import TensorLayout
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class Crossing:
             for gradient, needed in zip(gradients, self.tangents_of, strict=True)
         )
 
-    def by_primal(self, found: Sequence[Gradient]) -> list[Gradient]:
-        """Gradients of the primals that have one, with None for the others."""
+    def by_primal(self, found: Sequence[T]) -> list[T | None]:
+        """What is known of the gradients, for the primals that have one; None for the others."""
         each = iter(found)
         places = self.grads[: len(self.tangents_of)]
         return [None if place is None else next(each) for place in places]

@@ -62,7 +62,7 @@ class GraphSizes:
             found = self._known[expression] = plain(self._translated(expression, number))
         return found
 
-    def _translated(self, expression: Any, number: torch.SymInt) -> Expr:
+    def _translated(self, expression: Any, number: torch.SymInt | torch.SymBool) -> Expr:
         if expression.is_Integer:
             return IntegerConstant(int(expression))
         if expression.is_Symbol:
@@ -77,7 +77,7 @@ class GraphSizes:
             raise NotYetSymbolic(f"the symbolic size {expression}")
         return functools.reduce(operation.call, sizes)
 
-    def _symbol(self, expression: Any, number: torch.SymInt) -> Symbol:
+    def _symbol(self, expression: Any, number: torch.SymInt | torch.SymBool) -> Symbol:
         found = self._symbols.get(expression)
         if found is None:
             value, low, high = compat.known_of_symbol(expression, number)

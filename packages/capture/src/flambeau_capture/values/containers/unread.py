@@ -21,11 +21,11 @@ from flambeau_capture.values.containers.hashable_keys import key_of, raise_key_e
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import Pending, SliceValue, TupleValue
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.tensors.graph_calls import note_constants
 from flambeau_capture.values.tensors.symbolic_numbers import (
     OpenText,
     SymbolValue,
     never_equal,
+    note_constants,
     open_numbers,
 )
 

@@ -21,7 +21,7 @@ from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.graph.builder import Warned
 from flambeau_capture.guards import Inexpressible
 from flambeau_capture.observe.unguarded import unguarded
-from flambeau_capture.source import ConstantSource, Source
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
@@ -31,6 +31,8 @@ from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     are_within,
+    needs_constant,
+    note_constants,
     open_floats,
     open_numbers,
     symbol_value,
@@ -77,7 +79,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         if any(compat.flattens(value.fake) for value in values.values()):  # who has answered by now
             op, target = "call_function", compat.without_torch_function(op, target)
     numbers = open_numbers([*args, *kwargs.values()])
-    _needs_constant(tx, plain_name, numbers)
+    needs_constant(tx, plain_name, numbers)
     fixed_before = tx.shapes.constants() if numbers else frozenset()
     localize = tx.graph.localize
     node_args = fx.node.map_arg(tuple(arg.graph_argument() for arg in args), localize)
@@ -375,33 +377,6 @@ def _numbers_fit(
     dtypes = {value.fake.dtype for value in values.values() if value.fake.is_floating_point()}
     dtypes |= {each.dtype for each in results if isinstance(each, torch.Tensor)}
     return all(are_within(tx, numbers, *limits) for limits in filter(None, map(_limits, dtypes)))
-
-
-def _needs_constant(tx: Tracer, name: str, numbers: list[SymbolValue]) -> None:
-    """Break at an operator that has needed another number as a constant here: what comes before
-    and after is general in it, and eager's operator takes it as it is."""
-    for value in numbers:
-        for source, number in tx.shapes.leaves(value.number).items():
-            before = tx.needed_by(name, source, number)
-            if before is not None:
-                what = f"{name} needs {source.short()} as a constant, which was {before}"
-                raise Break("FB0028", f"{what} and is {number}")
-
-
-def note_constants(
-    tx: Tracer, name: str, numbers: list[SymbolValue], before: frozenset[Source]
-) -> None:
-    """Note which open numbers an operator was recorded, or tried, without."""
-    fixed = tx.shapes.constants() - before
-    for value in numbers if fixed else ():
-        for source, number in tx.shapes.leaves(value.number).items():
-            if source in fixed:
-                tx.note_need(name, source, number)
-    try:
-        _needs_constant(tx, name, numbers if fixed else [])
-    except Break:
-        tx.heap.changed()  # so that capture starts again, with nothing assumed of the number
-        raise
 
 
 def _limits(dtype: torch.dtype) -> tuple[float, float] | None:

@@ -19,7 +19,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.symbolic_shapes import LARGEST, SymbolicShapes
 from flambeau_capture.guards import Term
-from flambeau_capture.source import SymbolExprSource
+from flambeau_capture.source import Source, SymbolExprSource
 from flambeau_capture.values.base import Tracer, Unreconstructible, Value
 from flambeau_capture.values.constant import Constant, is_none
 
@@ -483,3 +483,30 @@ def _is_divisor(tx: Tracer, number: Any, term: Term | None) -> bool:
     if not isinstance(number, torch.SymFloat):
         return bool(number)
     return term is not None and tx.shapes.compare("FNE", term, _ZERO)
+
+
+def needs_constant(tx: Tracer, name: str, numbers: list[SymbolValue]) -> None:
+    """Break at an operator that has needed another number as a constant here: what comes before
+    and after is general in it, and eager's operator takes it as it is."""
+    for value in numbers:
+        for source, number in tx.shapes.leaves(value.number).items():
+            before = tx.needed_by(name, source, number)
+            if before is not None:
+                what = f"{name} needs {source.short()} as a constant, which was {before}"
+                raise Break("FB0028", f"{what} and is {number}")
+
+
+def note_constants(
+    tx: Tracer, name: str, numbers: list[SymbolValue], before: frozenset[Source]
+) -> None:
+    """Note which open numbers an operator was recorded, or tried, without."""
+    fixed = tx.shapes.constants() - before
+    for value in numbers if fixed else ():
+        for source, number in tx.shapes.leaves(value.number).items():
+            if source in fixed:
+                tx.note_need(name, source, number)
+    try:
+        needs_constant(tx, name, numbers if fixed else [])
+    except Break:
+        tx.heap.changed()  # so that capture starts again, with nothing assumed of the number
+        raise

@@ -191,7 +191,7 @@ def hardshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
 
 
 @decomposition(aten.softshrink.default)
-def softshrink(x: Tensor, lambd: Number = 0.5) -> Any:
+def softshrink(x: Tensor, lambd: float = 0.5) -> Any:
     if lambd < 0:
         return NotImplemented  # eager has the message
     signed = x.dtype.itemsize < 4 and not e.on_gpu(x)  # zeros of these keep their sign

@@ -16,7 +16,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.reduction import moments
 from flambeau_prims.decomposition_table import TABLE, Arguments, by_name, decomposition
-from flambeau_prims.promotion import compute_dtype
+from flambeau_prims.promotion import compute_dtype, same_shape
 
 aten = torch.ops.aten
 
@@ -46,7 +46,7 @@ def rstd_of(variance: Tensor, eps: float) -> Tensor:
 @by_name(aten.native_layer_norm.default, keep="layer_norm")
 def layer_norm(a: Arguments) -> Any:
     x, axis = a.input, a.input.ndim - len(a.normalized_shape)
-    if not a.normalized_shape or axis < 0 or not e.same_shape(x.shape[axis:], a.normalized_shape):
+    if not a.normalized_shape or axis < 0 or not same_shape(x.shape[axis:], a.normalized_shape):
         return NotImplemented  # eager has the message
     dims = list(range(axis, x.ndim))
     wide = e.widen(x)
