@@ -347,3 +347,49 @@ def test_without_open_sizes_the_graph_ends_as_before() -> None:
     given = torch.randn(80, 4), torch.randn(80) > 0
     torch.testing.assert_close(compiled(*given), masked_rows(*given))
     assert any("FB0004" in told for told in flambeau.report(compiled).breaks)
+
+
+# -- two counts that one operator is given --------------------------------------------------------
+
+
+def _filled(x: Tensor, key: Any, values: Tensor) -> Tensor:
+    y = x * 1.0
+    y[key] = values
+    return y
+
+
+def _places(mask: Tensor) -> Tensor:
+    return mask.nonzero()[:, 0]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, v, m, k: _filled(x, m, v[k] * 2),
+        lambda x, v, m, k: _filled(x, _places(m), v[k] * 2),
+        lambda x, v, m, k: _filled(x, torch.arange(3), v[k] * 2),
+        lambda x, v, m, k: (x * 1.0).index_put((_places(m),), v[k] * 2, accumulate=True),
+        lambda x, v, m, k: x.index_add(0, _places(m), v[k]),
+        lambda x, v, m, k: x.scatter_add(0, _places(m)[:, None].expand(-1, 4), v[k]),
+        lambda x, v, m, k: x.masked_scatter(m[:, None], v[k]),
+        lambda x, v, m, k: torch.where(x[m] > 0, x[m], v[k]),
+        lambda x, v, m, k: x[m] + v[k],
+        lambda x, v, m, k: x[m].masked_fill(v[k] > 0, 0.0),
+    ],
+    ids="mask places few accumulated added scattered under chosen sum filled".split(),
+)
+def test_two_counts_that_differ_are_eagers(program: Callable[..., Any], backend: str) -> None:
+    """One row is repeated for many, others are refused: results, gradients and errors."""
+    torch.manual_seed(0)
+    compiled = flambeau.compile(program, backend=backend)
+    for one, other in ((3, 3), (5, 1), (1, 5), (5, 3), (3, 5), (0, 1), (1, 0), (1, 1), (0, 0)):
+        given = torch.randn(8, 4), torch.randn(8, 4), chosen(one), chosen(other)
+        try:
+            want = ran(program, given, True)
+        except Exception as error:
+            with pytest.raises(type(error)):
+                ran(compiled, given, True)
+        else:
+            got = ran(compiled, given, True)
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

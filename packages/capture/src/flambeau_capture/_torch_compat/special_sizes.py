@@ -15,10 +15,10 @@ from torch.utils import _pytree as pytree
 
 from flambeau_capture._torch_compat.symbols import (
     NUMBERS,
+    assumptions,
     data_symbols,
     hint,
     new_environment,
-    own_data_symbols,
 )
 
 
@@ -28,7 +28,7 @@ def symbols_among(values: Any) -> set[Any]:
     for leaf in pytree.tree_leaves(values):
         sizes = leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)
         for size in sizes:
-            found |= own_data_symbols(size)
+            found |= data_symbols(size)
     return found
 
 
@@ -55,14 +55,20 @@ class _Special:
         self.environment = new_environment()
         self.mode = type(mode)(allow_non_fake_inputs=False, shape_env=self.environment)
         self.symbols: dict[Any, Any] = {symbol: value}
+        for condition in assumptions(mode):  # a size that the graph checks to be equal is that, too
+            sides = set(condition.args) if type(condition).__name__ == "Equality" else set()
+            if sides & self.symbols.keys() and all(side.is_Symbol for side in sides):
+                self.symbols |= dict.fromkeys(sides, value)
 
     def number(self, number: Any) -> Any:
         """A size, or a number, there."""
         if not isinstance(number, NUMBERS):
             return number
-        if not own_data_symbols(number):
+        expression = number.node.expr  # what is known to be equal stays so
+        if expression.is_number:
+            return int(expression)
+        if not data_symbols(number):
             return hint(number)
-        expression = number.node._expr
         for each in expression.free_symbols - self.symbols.keys():
             if data_symbols(each):
                 self.symbols[each] = self._size()
@@ -99,7 +105,7 @@ class _Special:
         return all(map(self._is_same_size, before.shape, after.shape))
 
     def _is_same_size(self, before: Any, after: Any) -> bool:
-        if data_symbols(getattr(getattr(before, "node", None), "_expr", 0)) - self.symbols.keys():
+        if data_symbols(before) - self.symbols.keys():
             return True  # one that the operator counts
         wanted, found = (
             number.node.expr if isinstance(number, NUMBERS) else int(number)

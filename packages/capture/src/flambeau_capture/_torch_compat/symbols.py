@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,6 +220,16 @@ def data_symbols(*numbers: Any) -> set[Any]:
 def own_data_symbols(number: Any) -> set[Any]:
     """The unbacked symbols that a number was made with, whatever was learnt of them since."""
     return data_symbols(number.node._expr) if isinstance(number, NUMBERS) else set()
+
+
+def data_expressions(sizes: Iterable[Any]) -> set[Any]:
+    """The sizes among these that depend on data, as expressions with what is known of them."""
+    return {size.node.expr for size in sizes if isinstance(size, NUMBERS) and data_symbols(size)}
+
+
+def count_of(mask: Any) -> Any:
+    """How many elements of a fake tensor are true, where an operator has counted them."""
+    return getattr(mask, "nonzero_memo", None)
 
 
 def is_undecided(error: BaseException | None) -> bool:

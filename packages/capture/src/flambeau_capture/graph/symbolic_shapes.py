@@ -178,8 +178,9 @@ class SymbolicShapes:
     def checked(self, condition: torch.SymBool) -> list[fx.Node]:
         """Nodes for a condition of the program, which is assumed from here on."""
         nodes = list(self.condition(compat.expression(condition)))
+        before = set(compat.assumptions(self._graph.fake_mode))  # what an operator rests on stays
         compat.assume(condition)
-        self._assumed.update(compat.assumptions(self._graph.fake_mode))
+        self._assumed |= set(compat.assumptions(self._graph.fake_mode)) - before
         return nodes
 
     def condition(self, expr: Any) -> Iterator[fx.Node]:

@@ -26,6 +26,8 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (random.draw, (*random.FUNCTIONS, *random.FILLED)),
     (constant_data.write, ("setitem",)),
     (scalars.within_size, ("getitem", "setitem")),
+    (scalars.as_many_as_selected, ("setitem", "index_put", "index_put_")),
+    (scalars.as_many_as_places, (*scalars.SCATTERS, *(f"{name}_" for name in scalars.SCATTERS))),
     (scalars.select, ("getitem",)),
     (scalars.assign, ("setitem",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),

@@ -8,11 +8,12 @@ them. Invariant: the number is never read, so that nothing depends on it.
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import REASONS, BreakReport
+from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
@@ -130,6 +131,43 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
         dim += dimensions_of(key)
         if is_ellipsis(key):
             dim = len(sizes) - sum(map(dimensions_of, keys[place + 1 :]))
+
+
+def as_many_as_selected(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
+    """`x[key] = values`, where data decides how many values there are. Rule: they are as many as
+    the key selects, by the same count; else one may be repeated for all, and the graph ends."""
+    given = dict(zip(("self", "indices", "values"), args)) | dict(kwargs)
+    target, key, values = (given.get(each) for each in ("self", "indices", "values"))
+    if not isinstance(values, TensorValue) or not isinstance(target, TensorValue) or key is None:
+        return
+    keys = key.parts() if isinstance(key, SequenceValue) else [key]
+    counts = compat.data_expressions(target.fake.shape)
+    for each in keys:
+        if isinstance(each, TensorValue):
+            counts |= compat.data_expressions(each.fake.shape)
+            counts |= compat.data_expressions([compat.count_of(each.fake)])
+        elif isinstance(each, SliceValue) and _has_data_bound(each):
+            return  # a copy to a view, which compares the sizes
+    _same_counts(name, compat.data_expressions(values.fake.shape), counts)
+
+
+#: they read as much of their source as there are places, whatever that is
+SCATTERS = ("scatter", "scatter_add", "scatter_reduce")
+
+
+def as_many_as_places(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
+    """`x.scatter(dim, index, source)`: by the same counts, or the graph ends."""
+    given = dict(zip(("self", "dim", "index", "src"), args)) | dict(kwargs)
+    index, source = given.get("index"), given.get("src")
+    if isinstance(index, TensorValue) and isinstance(source, TensorValue):
+        one, other = (compat.data_expressions(each.fake.shape) for each in (index, source))
+        _same_counts(name, one ^ other, set())
+
+
+def _same_counts(name: str, found: set[Any], known: set[Any]) -> None:
+    if found - known:
+        other = ", ".join(sorted(map(str, found - known)))
+        raise Break("FB0004", f"{name} of as many values as {other}, which is another count")
 
 
 def _by_data(value: Value) -> bool:

@@ -363,8 +363,13 @@ def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sizes) -> Tensor:
     flat = p.reshape(e.expand(mask, grad.shape), [count])
     # elements that are not under the mask add nothing, to any place
     added = e.where(flat, p.reshape(grad, [count]), 0)
-    places = e.minimum(ranked(flat), total - 1)
-    return p.reshape(p.index_put(result, [places], added, True), list(sizes))
+    if surely(total != 0):
+        places = e.minimum(ranked(flat), total - 1)
+        return p.reshape(p.index_put(result, [places], added, True), list(sizes))
+    # of none there is one place more, for what adds nothing
+    places = e.minimum(ranked(flat), total)
+    found = p.index_put(e.filled(grad, [total + 1]), [places], added, True)
+    return p.reshape(p.slice(found, [0], [total], [1]), list(sizes))
 
 
 INTEGERS = (torch.int32, torch.int64)
