@@ -376,8 +376,9 @@ def _places(mask: Tensor) -> Tensor:
         lambda x, v, m, k: torch.where(x[m] > 0, x[m], v[k]),
         lambda x, v, m, k: x[m] + v[k],
         lambda x, v, m, k: x[m].masked_fill(v[k] > 0, 0.0),
+        lambda x, v, m, k: torch.cat([x[m], v[k]], 1),
     ],
-    ids="mask places few accumulated added scattered under chosen sum filled".split(),
+    ids="mask places few accumulated added scattered under chosen sum filled joined".split(),
 )
 def test_two_counts_that_differ_are_eagers(program: Callable[..., Any], backend: str) -> None:
     """One row is repeated for many, others are refused: results, gradients and errors."""

@@ -29,6 +29,7 @@ from flambeau_inductor.ir.program import (
     Ref,
     RunLoop,
     each_leaf,
+    leaves,
 )
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.ir.tensors import (
@@ -51,6 +52,7 @@ from flambeau_inductor.schedule.materialize.plan import (
     NodeStorage,
     PlannedArgument,
     StorageView,
+    data_sizes_in,
     operands_of,
 )
 from flambeau_inductor.schedule.tensor_program import TensorProgram
@@ -151,13 +153,35 @@ def assemble(program: TensorProgram, limits: Limits) -> Program:
         inputs,
         outputs,
         tuple(made.buffers.values()),
-        tuple(made.steps),
+        tuple(checked_first(made.steps)),
         tuple(made.constants),
         tuple(graph.numbers),
         graph.symbols,
         scalars,
         owned,
     )
+
+
+ASSERTION = "aten._assert_scalar.default"
+"""What checks a condition on sizes that depend on data."""
+
+
+def checked_first(steps: Sequence[Compute]) -> list[Compute]:
+    """The steps with each check of sizes right after the last of these is known. Rule: whatever
+    reads or writes memory by several sizes comes after all of them, and so after their check."""
+    found: list[Compute] = []
+    for step in steps:
+        if not isinstance(step, Extern) or step.target != ASSERTION:
+            found.append(step)
+            continue
+        names = {name for each in leaves(step.args) for name in data_sizes_in(each)}
+        given = [
+            place
+            for place, other in enumerate(found)
+            if isinstance(other, Extern) and any(size.name in names for size in other.sizes)
+        ]
+        found.insert(max(given, default=-1) + 1, step)
+    return found
 
 
 def _updates(plan: MaterializationPlan, outputs: Sequence[Ref | Scalar | None]) -> dict[str, str]:

@@ -42,9 +42,6 @@ from flambeau_inductor.schedule.materialize.plan import (
 from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
 from flambeau_inductor.scheduling_limits import Limits
 
-ASSERTION = "aten._assert_scalar.default"
-"""What checks a condition on sizes that depend on data."""
-
 
 @dataclass(slots=True, eq=False)
 class _CallStep:
@@ -70,7 +67,7 @@ class Fusion:
     merges: list[Merge] = field(default_factory=list)
     fuel: int | None = None
     sized: dict[str, set[int]] = field(default_factory=dict)
-    """By the symbol of a size that depends on data: the calls that give it, and that check it."""
+    """By the symbol of a size that depends on data: the call that gives it."""
 
     after: dict[int, set[int]] = field(default_factory=dict)
     """By a step: those of the sizes that it uses."""
@@ -118,9 +115,6 @@ def _collect(state: Fusion) -> None:
                     state.maker[result] = step
             for size in plan.graph.sized.get(item, ()):
                 state.sized.setdefault(size.name, set()).add(number)
-            if item.target == ASSERTION:
-                for name in data_sizes_of_call(plan, item):
-                    state.sized.setdefault(name, set()).add(number)
             state.kept.update(read)
         elif item in plan.anchors:
             anchor = analyse(plan, item, number)

@@ -180,6 +180,13 @@ def operands_of(made: MaterializationPlan, call: LibraryCall) -> list[Node]:
     return [each.node for each in given if isinstance(each, StorageView)]
 
 
+def data_sizes_in(number: object) -> set[str]:
+    """The symbols that depend on data in a number, and all symbols of one that Python computes."""
+    if isinstance(number, ComputedNumber):
+        return set(_NAMES.findall(number.text))
+    return {s.name for s in symbols_in(number) if s.by_data} if isinstance(number, Expr) else set()
+
+
 def data_sizes_of(made: MaterializationPlan, node: Node) -> set[str]:
     """The symbols that depend on data and that computing a node takes: those of its sizes, of what
     is computed with it, and of what it reads of others' memory."""
@@ -192,8 +199,7 @@ def data_sizes_of(made: MaterializationPlan, node: Node) -> set[str]:
         places = index if isinstance(index, tuple) else (index,)
         numbers = (*one.shape, *one.stride, *made.graph.stride_of(one), *places)
         for number in numbers:
-            if isinstance(number, Expr):
-                found |= {s.name for s in symbols_in(number) if s.by_data}
+            found |= data_sizes_in(number)
         if one is node or not made.has_memory(one):
             waiting += (x for x in operands(one) if x not in seen)
             seen.update(operands(one))
@@ -209,10 +215,7 @@ def data_sizes_of_call(made: MaterializationPlan, call: LibraryCall) -> set[str]
             layout = each.layout or made.graph.layout(each.node)
             numbers = (*layout.shape, *layout.stride, layout.offset)
         for number in numbers:
-            if isinstance(number, Expr):
-                found |= {s.name for s in symbols_in(number) if s.by_data}
-            elif isinstance(number, ComputedNumber):
-                found |= set(_NAMES.findall(number.text))
+            found |= data_sizes_in(number)
     return found
 
 

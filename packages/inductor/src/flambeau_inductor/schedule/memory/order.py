@@ -126,6 +126,8 @@ def minimise_peak_memory(
     called = (step.target.partition(".")[0] for step in steps if isinstance(step, Extern))
     if not on_a_gpu or len(known) < len(buffers) or not {*called} <= KNOWN:
         return steps
+    if any(isinstance(step, Extern) and step.sizes for step in steps):
+        return steps  # what uses a number comes after it, though it reads no buffer of it
     known.update(dict.fromkeys(owned.updated, 0))  # what lies where an input is
     found = [steps[at] for at in _from_the_end(_OrderPlan([*map(_Placed.of, steps)], known, owned))]
     if in_place(found, owned.updated, buffers, owned.outlive) != owned.updated:
