@@ -242,7 +242,7 @@ class Frame:
         return True
 
     def let_variable_go(self, name: str) -> None:
-        """A variable is set or deleted: what it kept alive may end there."""
+        """A variable is set or deleted: what it held may end there."""
         old = dict.get(self.variables, name)
         if old is not None and old.source is not None and old.source.root() == Local(CALLEE):
             self.tx.ends(old.source, getattr(old, "real", None))

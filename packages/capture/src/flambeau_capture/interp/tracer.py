@@ -415,14 +415,12 @@ class SymbolicTracer:
 
     def ends(self, source: Source, real: Any) -> None:
         """What a frame alone may hold is let go there: a break where the program sees its end."""
-        self.lets_go(real)
-        if type(real).__weakrefoffset__ and not isinstance(real, torch.Tensor):
-            self.guard(source, "CALL", ends_unseen, "refers to what ends unseen")
-
-    def lets_go(self, real: Any, instead: Value | None = None) -> None:
-        """An object of the program loses a place that may be its last, to another value."""
-        if getattr(instead, "real", None) is not real and not ends_unseen(real):
+        if real is None or not type(real).__weakrefoffset__:
+            return
+        if not ends_unseen(real):
             raise Break("FB0019", f"the end of a {type(real).__name__} that the program may see")
+        if not isinstance(real, torch.Tensor):
+            self.guard(source, "CALL", ends_unseen, "refers to what ends unseen")
 
     def replaced(self, source: Source, value: object) -> bool:
         """Whether another object was found at a source before: then it is not assumed to stay."""
