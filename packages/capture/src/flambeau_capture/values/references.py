@@ -66,15 +66,6 @@ def _new_reference(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NewReference(args[0])
 
 
-def ends_unseen(real: Any) -> bool:
-    """Whether the program has no weak reference to an object and no code that runs at its end.
-    What torch remembers of tensors is no reference of the program's."""
-    if any("__del__" in vars(kind) for kind in type(real).__mro__):
-        return False
-    found = weakref.getweakrefs(real)
-    return all(type(one).__module__.partition(".")[0] == "torch" for one in found)
-
-
 class _Refers:
     """A guard's question: does a weak reference still refer to an object?"""
 
