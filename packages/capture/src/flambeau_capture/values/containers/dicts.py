@@ -285,7 +285,10 @@ def fill_dict(target: Any, entries: dict[Any, Any]) -> None:
 
 
 def own_class(target: Any) -> Any:
-    return collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
+    ordered = issubclass(
+        type(target), collections.OrderedDict
+    )  # `isinstance` runs the object's code
+    return collections.OrderedDict if ordered else dict
 
 
 def _pair(tx: Tracer, index: int, pair: Value, ordered: bool) -> list[Value]:
