@@ -215,6 +215,7 @@ ELSEWHERE = {
     "CLASS_ENTRY",
     "SUBCLASS",
     "ANSWER",
+    "FLATTENS",
 }
 
 

@@ -105,7 +105,7 @@ def has_own_dispatch(kind: type) -> bool:
 
 def flattens(value: object) -> bool:
     """Whether a value is a tensor subclass that consists of other tensors."""
-    return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+    return issubclass(type(value), torch.Tensor) and is_traceable_wrapper_subclass(value)
 
 
 def is_function_of_torch(value: object) -> bool:

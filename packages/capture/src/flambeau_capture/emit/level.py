@@ -86,7 +86,7 @@ class Level:
         that the program's code has them in, in which a frame lets go of them."""
         order = self.order or self.body.code.co_varnames
         places = {name: place for place, name in enumerate(order)}
-        found = (*live, *self.lasting.intersection(self.bound()).difference(live))
+        found = (*live, *self.lasting.difference(live))
         return tuple(sorted(found, key=lambda name: (places.get(name, len(places)), name)))
 
     def passed(self) -> list[Value]:
@@ -286,9 +286,6 @@ def _spelled(level: Level) -> tuple[list[Instruction], Slots]:
         below = slots[:-3] if opname == "LOAD_SUPER_ATTR" else slots
         return [plain, *spelling.callable_on_top()], (*below, *_METHOD)
     made = [replace(one) for one in (*level.preparation, instruction)]
-    if opname == "DELETE_FAST":  # what is not read any more may have been let go of before
-        made = [*spelling.load_const(None), *spelling.store_fast(str(instruction.argval)), *made]
-        return made, slots
     if opname in CALLS and instruction.arg is not None:
         return made, (*slots[: -(CALLS[opname] + instruction.arg)], StackSlot.VALUE)
     if opname == "CALL_FUNCTION_EX":

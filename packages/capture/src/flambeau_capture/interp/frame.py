@@ -18,8 +18,6 @@ from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.opcodes.registry import OpHandler, handler_of
 from flambeau_capture.observe import logs
-from flambeau_capture.resume_runtime import CALLEE
-from flambeau_capture.source import Local
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.functions import FunctionValue
@@ -240,12 +238,6 @@ class Frame:
         self.push(error.value)
         self.jump(region.handler)
         return True
-
-    def let_variable_go(self, name: str) -> None:
-        """A variable is set or deleted: what it kept alive may end there."""
-        old = dict.get(self.variables, name)
-        if old is not None and old.source is not None and old.source.root() == Local(CALLEE):
-            self.tx.ends(old.source, getattr(old, "real", None))
 
     def let_go(self) -> None:
         """Hold nothing any more: the frame has come to its end."""

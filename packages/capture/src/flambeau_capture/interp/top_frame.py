@@ -103,18 +103,6 @@ class TopFrame(Frame):
             )
             session.heap.know(real, cell)
 
-    def let_variable_go(self, name: str) -> None:
-        """Of a resume function: what it is given nobody else keeps."""
-        own = self.variables
-        assert isinstance(own, Variables)
-        real = own.untouched_objects().get(name)
-        value = dict.get(own, name)
-        if value is not None and value.source == Local(name):
-            real = getattr(value, "real", None)
-        if self.tx.is_resumption():
-            self.tx.ends(Local(name), real)
-        super().let_variable_go(name)
-
     def let_go(self) -> None:
         """Hold nothing but the cells that something else holds: those may outlive the frame."""
         held = {name: ref(cell) for name, cell in self.cells.items()}

@@ -69,7 +69,6 @@ from flambeau_capture.values.objects.exceptions import (
     new_exception,
     raised_by_python,
 )
-from flambeau_capture.values.references import ends_unseen
 from flambeau_capture.values.registry import wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.wrap import wrap_new
@@ -408,21 +407,6 @@ class SymbolicTracer:
         if isinstance(source, ConstantSource) or not compat.is_plain_strided(tensor):
             return {}
         return self._dynamics.dims(self._code, source, tensor)
-
-    def is_resumption(self) -> bool:
-        """Whether the frame under capture goes on where a graph has ended."""
-        return self._origin is not self._code
-
-    def ends(self, source: Source, real: Any) -> None:
-        """What a frame alone may hold is let go there: a break where the program sees its end."""
-        self.lets_go(real)
-        if type(real).__weakrefoffset__ and not isinstance(real, torch.Tensor):
-            self.guard(source, "CALL", ends_unseen, "refers to what ends unseen")
-
-    def lets_go(self, real: Any, instead: Value | None = None) -> None:
-        """An object of the program loses a place that may be its last, to another value."""
-        if getattr(instead, "real", None) is not real and not ends_unseen(real):
-            raise Break("FB0019", f"the end of a {type(real).__name__} that the program may see")
 
     def replaced(self, source: Source, value: object) -> bool:
         """Whether another object was found at a source before: then it is not assumed to stay."""

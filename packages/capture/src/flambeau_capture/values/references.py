@@ -66,25 +66,6 @@ def _new_reference(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NewReference(args[0])
 
 
-def ends_unseen(real: Any, depth: int = 3) -> bool:
-    """Whether the program has no weak reference to an object and no code that runs at its end, nor
-    of what a container holds. What torch remembers of tensors is no reference of the program's."""
-    kind = type(real)
-    if kind in _HOLDERS:
-        items = [*real, *real.values()] if kind is dict else real
-        return not depth or len(items) > _LOOKED_AT or all(ends_unseen(i, depth - 1) for i in items)
-    if not kind.__weakrefoffset__:
-        return True
-    if any("__del__" in vars(each) for each in kind.__mro__):
-        return False
-    found = weakref.getweakrefs(real)
-    return all(type(one).__module__.partition(".")[0] == "torch" for one in found)
-
-
-_HOLDERS = (list, tuple, dict)
-_LOOKED_AT = 64
-
-
 class _Refers:
     """A guard's question: does a weak reference still refer to an object?"""
 

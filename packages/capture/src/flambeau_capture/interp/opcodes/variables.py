@@ -91,9 +91,8 @@ def load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("STORE_FAST")
 def store_fast(frame: Frame, instruction: Instruction) -> None:
-    name = str(instruction.argval)
-    frame.let_variable_go(name)
     value = frame.pop()
+    name = str(instruction.argval)
     if value is NULL:
         frame.variables.pop(name, None)
     else:
@@ -103,7 +102,6 @@ def store_fast(frame: Frame, instruction: Instruction) -> None:
 @opcode("DELETE_FAST")
 def delete_fast(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
-    frame.let_variable_go(name)
     if frame.variables.pop(name, None) is None:
         unbound(frame, name)
 

@@ -173,10 +173,8 @@ class DictValue(MappingValue):
 
     def store(self, tx: Tracer, key: Value, value: Value) -> None:
         hashed = key_of(tx, key)
-        old = self._entries.get(hashed)
-        if old is not None and self.source is not None:
-            tx.lets_go(getattr(old[1], "real", None), value)
         tx.heap.changed(self)
+        old = self._entries.get(hashed)
         self._entries[hashed] = (old[0] if old is not None else key, value)
 
     def remove(self, tx: Tracer, key: Value) -> Value | None:
@@ -184,8 +182,6 @@ class DictValue(MappingValue):
         if place is None:
             return None
         found = self._read(*place)
-        if self.source is not None:
-            tx.lets_go(getattr(found, "real", None))
         tx.heap.changed(self)
         del self._entries[place[0]]
         return found
@@ -289,7 +285,10 @@ def fill_dict(target: Any, entries: dict[Any, Any]) -> None:
 
 
 def own_class(target: Any) -> Any:
-    return collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
+    ordered = issubclass(
+        type(target), collections.OrderedDict
+    )  # `isinstance` runs the object's code
+    return collections.OrderedDict if ordered else dict
 
 
 def _pair(tx: Tracer, index: int, pair: Value, ordered: bool) -> list[Value]:

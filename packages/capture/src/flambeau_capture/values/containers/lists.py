@@ -75,10 +75,6 @@ class ListValue(SequenceValue):
 
     def replace(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
         """Change the contents."""
-        kept = {id(item) for item in items}
-        for old in self._items if self.source is not None else ():
-            if id(old) not in kept:
-                tx.lets_go(getattr(old, "real", None))
         tx.heap.changed(self)
         self._items = list(items)
 

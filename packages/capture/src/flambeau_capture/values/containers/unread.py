@@ -9,7 +9,7 @@ code was last made is read item by item, and its size is a number as any other.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -135,12 +135,6 @@ class UnreadList(Unread, ListValue):
         else:
             self.write(tx, list.extend, items)
 
-    def replace(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
-        if self._reader is not None:  # whatever was there
-            tx.lets_go([*self.base.__iter__(self.real)])
-            self._items = []
-        super().replace(tx, items)
-
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if not self.is_read_by_item() or isinstance(key, SliceValue):
             return super().get_item(tx, key)
@@ -252,10 +246,8 @@ class UnreadDict(Unread, DictValue):
         if self._reader is None or not _is_plain(key):
             super().store(tx, key, value)
             return
-        known = _known_key(key)
-        if known is not None:
-            tx.lets_go(dict.get(self.real, key.as_python()), value)
         tx.heap.changed(self)
+        known = _known_key(key)
         place = self._places.get(known, len(self._written))
         if known is not None:
             self._places[known] = place
@@ -267,7 +259,6 @@ class UnreadDict(Unread, DictValue):
             return super().remove(tx, key)
         found = self.lookup(tx, key)
         if found is not None:
-            tx.lets_go(getattr(found, "real", None))
             tx.heap.changed(self)
             self._places.clear()  # a key that is set again comes last
             self._written.append((key, None))

@@ -168,8 +168,6 @@ class ObjectValue(SpecialMethods):
             else:
                 self._items().store(tx, Constant(name), value)
             return
-        if self.real is not None and name not in self.written:
-            tx.lets_go(instance_dict(self.real).get(name), value)
         tx.heap.changed(self)
         if value is None and self.real is None:
             self.written.pop(name, None)
