@@ -1,7 +1,7 @@
 """Control flow and liveness: successors, basic blocks, dead code, live variables.
 
-In: a body. Out: `covering` (the exception region of each instruction), `successors`, `reachable`,
-`blocks`, a body without its dead code, `liveness`. Invariant: a region covers instructions of its
+In: a body. Out: `covering` (the exception region of each instruction), `successors`,
+`predecessors`, `reachable`, `blocks`, a body without its dead code, `liveness`. Invariant: a region covers instructions of its
 body only; a name that is not live is one whose slot nothing can read before writing it. Exceptions
 are edges. Every access through a cell needs it; before 3.12 `super()` reads the first variable and
 `__class__` unnamed. `locals()`, `eval` and frame inspection are not seen: their caller keeps all.
@@ -176,12 +176,18 @@ def liveness(body: CodeBody) -> dict[Instruction, frozenset[str]]:
     return live
 
 
-def _predecessors(body: CodeBody) -> dict[Instruction, set[Instruction]]:
-    """Where control may come from, exceptions included."""
+def predecessors(body: CodeBody) -> dict[Instruction, set[Instruction]]:
+    """From where control may come to an instruction without an exception; none: not at all."""
     before: dict[Instruction, set[Instruction]] = defaultdict(set)
     for instruction, goals in successors(body).items():
         for goal in goals:
             before[goal].add(instruction)
+    return before
+
+
+def _predecessors(body: CodeBody) -> dict[Instruction, set[Instruction]]:
+    """The same, exceptions included."""
+    before = predecessors(body)
     for instruction, region in covering(body).items():
         before[region.handler].add(instruction)
     return before

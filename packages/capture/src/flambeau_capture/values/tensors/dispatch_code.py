@@ -10,7 +10,6 @@ Python's own functions are trusted, but for those that are made for an effect.
 from __future__ import annotations
 
 import builtins
-import dis
 import enum
 import inspect
 import operator
@@ -23,6 +22,10 @@ from itertools import chain
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.bytecode.decode import CodeBody, decode
+from flambeau_capture.bytecode.flow import positions_in, predecessors
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.values.registry import trusted_name
 
 ENTRIES = (
@@ -54,18 +57,9 @@ _CHANGING = frozenset(
     }
 )  # fmt: skip
 _CONSTANTS = (
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    type(...),
-    type(NotImplemented),
-    slice,
-    range,
+    int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), slice, range,
     enum.Enum,
-)
+)  # fmt: skip
 _MAKERS = frozenset({"_make_wrapper_subclass", "_make_subclass", "__new__", "copy", "deepcopy"})
 
 
@@ -117,11 +111,11 @@ class _Search:
         function = inspect.unwrap(value) if isinstance(value, types.FunctionType) else value
         function = getattr(function, "__func__", function)
         if isinstance(function, property):
-            return all(self._reach(part) for part in (function.fget,) if part is not None)
+            return function.fget is None or self._reach(function.fget)
         if isinstance(function, types.FunctionType):
-            for one in {
-                id(f): f for f in (value, function) if type(f) is types.FunctionType
-            }.values():
+            for one in (value, function):
+                if type(one) is not types.FunctionType:
+                    continue
                 if id(one) not in self._seen and not trusted_name(one.__module__ or ""):
                     self._seen.add(id(one))
                     self._waiting.append(one)
@@ -154,17 +148,17 @@ class _Search:
                 self._reach(vars(base)[name])
 
     def _look_at(self, function: types.FunctionType, code: types.CodeType) -> None:
-        steps = list(_steps(code))
-        names = _Names(self.kind, function, code, steps)
+        names = _Names(self.kind, function, decode(code))
+        steps = names.steps
         self.found.names.update(code.co_names, (x for x in code.co_consts if isinstance(x, str)))
         for place, step in enumerate(steps):
             words = self._effect(names, place, step)
             if words is not None and self.found.effect is None:
-                line = max((s.starts_line or 0 for s in steps[: place + 1]), default=0)
+                line = max((_line(s) for s in steps[: place + 1]), default=0)
                 where = f"{code.co_filename}:{line or code.co_firstlineno}"
                 self.found.effect = f"{code.co_name} {words} ({where})"
 
-    def _effect(self, names: _Names, place: int, step: dis.Instruction) -> str | None:
+    def _effect(self, names: _Names, place: int, step: Instruction) -> str | None:
         name = str(step.argval)
         if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             return f"writes to the global {name}"
@@ -189,10 +183,10 @@ class _Search:
                 return f"imports {name} of a module that is not loaded"
             value = getattr(self._imported, name, None)
             return None if self._reach(value) else f"uses {name}, a {type(value).__name__} object"
-        if step.opname == "BINARY_OP" and "=" in step.argrepr:
+        if step.opname == "BINARY_OP" and "=" in name:
             source = names.producer(place, 1)
             if names.is_kept(source):
-                return f"applies {step.argrepr} to an object that may exist before"
+                return f"applies {name} to an object that may exist before"
         if step.opname == "LOAD_CONST" and type(step.argval) is str and name in _CHANGING:
             if "getattr" in names.code.co_names:
                 return f"may call {name} of an object that may exist before"
@@ -237,20 +231,17 @@ class _Search:
 class _Names:
     """What the names of a code object are, and where its instructions take operands from."""
 
-    def __init__(
-        self,
-        kind: type,
-        function: types.FunctionType,
-        code: types.CodeType,
-        steps: list[dis.Instruction],
-    ) -> None:
-        self.kind, self.function, self.code, self.steps = kind, function, code, steps
+    def __init__(self, kind: type, function: types.FunctionType, body: CodeBody) -> None:
+        self.kind, self.function = kind, function
+        self.code, self.steps = body.code, body.instructions
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
         self._cells = dict(cells)
-        count = code.co_argcount + code.co_kwonlyargcount
-        self._arguments = code.co_varnames[:count]
+        count = self.code.co_argcount + self.code.co_kwonlyargcount
+        self._arguments = self.code.co_varnames[:count]
         self._asking: set[Any] = set()
-        self._before = _predecessors(steps)
+        where, before = positions_in(body), predecessors(body)
+        self._before = [{where[one] for one in before[step]} for step in self.steps]
+        self._joins = {step.target for step in self.steps} | {r.handler for r in body.regions}
 
     def value(self, name: str) -> tuple[bool, Any]:
         """What a global, or a variable of an enclosing function, is."""
@@ -288,7 +279,7 @@ class _Names:
         """The instruction that pushed the operand at a depth below the top; None: unknown."""
         for before in range(place - 1, -1, -1):
             step = self.steps[before]
-            if self.steps[before + 1].is_jump_target:
+            if self.steps[before + 1] in self._joins:
                 return None  # it may be one of several
             count = int(step.arg or 0)
             if step.opname == "SWAP":
@@ -297,7 +288,7 @@ class _Names:
             if step.opname == "COPY":
                 depth = count - 1 if depth == 0 else depth - 1
                 continue
-            if step.opname in _MOVING or step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            if step.opname in _MOVING or step.target is not None:
                 return None
             pushed = _pushed(step)
             if depth < pushed:
@@ -313,7 +304,7 @@ class _Names:
         if step.opname.startswith("BUILD_") or step.opname in ("LIST_TO_TUPLE", "BINARY_SLICE"):
             return True
         if step.opname == "BINARY_OP":
-            return "=" not in step.argrepr
+            return "=" not in str(step.argval)
         if step.opname in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_FAST_BORROW"):
             return self._is_fresh_variable(str(step.argval), place)
         if step.opname.startswith("CALL"):
@@ -388,73 +379,35 @@ class _Names:
         return False
 
 
-def _predecessors(steps: list[dis.Instruction]) -> list[set[int]]:
-    """By instruction, those after which it may run; what a handler follows is not known."""
-    found: list[set[int]] = [set() for _ in steps]
-    place: dict[int, int] = {}
-    for at, step in enumerate(steps):
-        place.setdefault(step.offset, at)
-    offsets = sorted(place)
-    for at, step in enumerate(steps):
-        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
-            target = next((offset for offset in offsets if offset >= step.argval), None)
-            if target is not None:  # what is there is padding
-                found[place[target]].add(at)
-        if step.opname not in _ENDING and at + 1 < len(steps):
-            found[at + 1].add(at)
-    return found
-
-
-_ENDING = (
-    "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD_NO_INTERRUPT",
-    "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE",
-)  # fmt: skip
 _OF_OTHERS = ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME")
 
 
-def _stores(step: dis.Instruction) -> bool:
+def _line(step: Instruction) -> int:
+    return (step.positions and step.positions.lineno) or 0
+
+
+def _stores(step: Instruction) -> bool:
     return step.opname in ("STORE_FAST", "STORE_DEREF")
 
 
-def _steps(code: types.CodeType) -> Iterator[dis.Instruction]:
-    """The instructions of a code object; two in one are two."""
-    for step in dis.get_instructions(code):
-        if step.opname in _PADDING:
-            continue
-        first, _, second = step.opname.partition("_FAST_")
-        if second and isinstance(step.argval, tuple):
-            for kind, name in zip((first + "_FAST", second), step.argval, strict=True):
-                number = code.co_varnames.index(name)
-                yield step._replace(
-                    opname=kind, opcode=dis.opmap[kind], arg=number, argval=name, argrepr=name
-                )
-        else:
-            yield step
-
-
-_PADDING = ("CACHE", "NOP", "EXTENDED_ARG", "RESUME", "KW_NAMES", "COPY_FREE_VARS")
 _MOVING = ("UNPACK_SEQUENCE", "UNPACK_EX", "FOR_ITER", "GET_ITER", "SEND", "RETURN_VALUE")
+_PADDING = ("NOP", "RESUME", "KW_NAMES", "COPY_FREE_VARS")
+_PUSH_NOTHING = ("STORE_", "POP_", "DELETE_", "LIST_", "SET_", "DICT_", "MAP_")
 
 
-def _pushed(step: dis.Instruction) -> int:
-    if step.opname == "PRECALL" or step.opname.startswith(
-        ("STORE_", "POP_", "DELETE_", "LIST_", "SET_", "DICT_", "MAP_")
-    ):
+def _pushed(step: Instruction) -> int:
+    """How many of what an instruction leaves on the stack are its own."""
+    if step.opname in ("PRECALL", *_PADDING) or step.opname.startswith(_PUSH_NOTHING):
         return 1 if step.opname == "LIST_TO_TUPLE" else 0
     if step.opname == "LOAD_METHOD":
         return 2
-    if step.opname == "LOAD_GLOBAL" and step.arg is not None and step.arg & 1:
-        return 2
-    return 2 if step.opname == "LOAD_ATTR" and _effect_of(step) == 1 else 1
+    if step.opname in ("LOAD_GLOBAL", "LOAD_ATTR"):  # with a NULL, or the receiver, for a call
+        return stack_effect(step, jump=False) + (step.opname == "LOAD_ATTR")
+    return 1
 
 
-def _effect_of(step: dis.Instruction) -> int:
-    arg = step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
-    return dis.stack_effect(step.opcode, arg, jump=False)
-
-
-def _taken(step: dis.Instruction, pushed: int) -> int:
-    return pushed - _effect_of(step)
+def _taken(step: Instruction, pushed: int) -> int:
+    return pushed - stack_effect(step, jump=False)
 
 
 def _is_made_for_effect(value: Any) -> bool:
