@@ -81,17 +81,23 @@ def ignores_torch_function(kind: type) -> bool:
     return getattr(kind, "__torch_function__", None) is disabled_torch_function
 
 
+def perform(target: Any, args: Any, kwargs: Any) -> Any:
+    """What a call in a graph does: `target` is a function, or the name of a method of the first
+    argument."""
+    if isinstance(target, str):
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)
+
+
 @functools.cache
-def without_torch_function(op: str, target: Any) -> Any:
-    """An operation, a function or the name of a method, that no `__torch_function__` answers."""
+def without_torch_function(target: Any) -> Any:
+    """The same as a function, which no `__torch_function__` answers."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with disable_torch_function_subclass():
-            if op == "call_method":
-                return getattr(args[0], target)(*args[1:], **kwargs)
-            return target(*args, **kwargs)
+            return perform(target, args, kwargs)
 
-    call.__name__ = target if op == "call_method" else getattr(target, "__name__", "call")
+    call.__name__ = target if isinstance(target, str) else getattr(target, "__name__", "call")
     return call
 
 

@@ -7,7 +7,6 @@ torch 2.11, 2.13 and 2.14.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,20 +113,6 @@ def _of_each(table: dict[Any, tuple[str, ...]]) -> tuple[Any, ...]:
 def rank_questions() -> tuple[Any, ...]:
     """Queries of the processes that run together, which refuse where there are none."""
     return _named(torch.distributed, "get_rank", "get_world_size")
-
-
-def are_processes_together() -> bool:
-    """Whether this process is one of several that `torch.distributed` holds together."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def in_group(question: Callable[[], Any]) -> Callable[[], Any]:
-    """A query that is answered with None where there are no processes together."""
-
-    def answer() -> Any:
-        return question() if are_processes_together() else None
-
-    return answer
 
 
 def _named(owner: Any, *names: str) -> tuple[Any, ...]:

@@ -7,12 +7,13 @@ assumed of any symbol: the operator is run in an environment of its own. Tried o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from flambeau_capture._torch_compat.dispatching import perform
 from flambeau_capture._torch_compat.symbols import (
     NUMBERS,
     assumptions,
@@ -22,25 +23,24 @@ from flambeau_capture._torch_compat.symbols import (
 )
 
 
+def sizes_among(values: Any) -> Iterator[Any]:
+    """The sizes of the tensors, and what is no tensor, in a nested structure."""
+    for leaf in pytree.tree_leaves(values):
+        yield from leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)
+
+
 def symbols_among(values: Any) -> set[Any]:
     """The unbacked symbols of sizes and numbers in a nested structure."""
-    found: set[Any] = set()
-    for leaf in pytree.tree_leaves(values):
-        sizes = leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)
-        for size in sizes:
-            found |= data_symbols(size)
-    return found
+    return set().union(*map(data_symbols, sizes_among(values)))
 
 
-def holds_at(
-    mode: Any, run: Callable[[Any, Any], Any], given: Any, result: Any, symbol: Any, value: int
-) -> bool:
+def holds_at(mode: Any, target: Any, given: Any, result: Any, symbol: Any, value: int) -> bool:
     """Whether an operator gives what it has given, with the number in place of the symbol."""
     special = _Special(mode, symbol, value)
     try:
         with torch.no_grad(), torch._C._EnablePythonDispatcher(), special.mode:
             args, kwargs = pytree.tree_map(special.moved, given)
-            found = run(args, kwargs)
+            found = perform(target, args, kwargs)
     except Exception:  # whatever it is, the operator does not do the same there
         return False
     before, structure = pytree.tree_flatten(result)

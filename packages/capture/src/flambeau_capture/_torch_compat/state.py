@@ -205,13 +205,27 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+def are_processes_together() -> bool:
+    """Whether this process is one of several that `torch.distributed` holds together."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def in_group(question: Callable[[], Any]) -> Callable[[], Any]:
+    """A query that is answered with None where there are no processes together."""
+
+    def answer() -> Any:
+        return question() if are_processes_together() else None
+
+    return answer
+
+
 def can_be_timed() -> bool:
     """Whether a call may run in either form, and be waited for: not under a mode or a transform,
     not where results are to be the same to the bit from run to run, not where other processes go
     on in step, and not while work is recorded for a CUDA graph."""
     if foreign_modes() or torch.are_deterministic_algorithms_enabled():
         return False
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if are_processes_together():
         return False
     return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 

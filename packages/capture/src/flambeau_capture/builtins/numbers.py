@@ -35,7 +35,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, open_text
-from flambeau_capture.values.tensors.tensor import TensorValue, known_number
+from flambeau_capture.values.tensors.tensor import TensorValue, is_whole, known_number
 
 _FALSE, _NONE, _ONE = Constant(False), Constant(None), Constant(1)
 _NUMBERED_BY: dict[type, tuple[str, ...]] = {
@@ -50,7 +50,8 @@ def _convert(kind: type) -> None:
     @handles(kind)
     def convert(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
-            if len(args) == 1 and _is_of(kind, args[0].fake.dtype) and tx.data_sizes():
+            whole = kind is int and len(args) == 1 and is_whole(args[0].fake.dtype)
+            if whole and tx.data_sizes():
                 return args[0].call_method(tx, "item", [], {})
             number = known_number(tx, args[0]) if len(args) == 1 else None
             if number is not None:
@@ -69,13 +70,6 @@ def _convert(kind: type) -> None:
         if derived and all(isinstance(one, Constant) for one in plain):
             evaluate(tx, kind, *(_namesake(arg) for arg in args))
         return evaluate_call(tx, kind, plain, kwargs)
-
-
-def _is_of(kind: type, dtype: torch.dtype) -> bool:
-    """Whether an element of a dtype is a number of this class."""
-    if dtype.is_floating_point:
-        return False
-    return kind is int and dtype != torch.bool and not dtype.is_complex
 
 
 def _namesake(value: Value) -> Any:

@@ -1,10 +1,11 @@
 """Control flow and liveness: successors, basic blocks, dead code, live variables.
 
 In: a body. Out: `covering` (the exception region of each instruction), `successors`,
-`predecessors`, `reachable`, `blocks`, a body without its dead code, `liveness`. Invariant: a region covers instructions of its
-body only; a name that is not live is one whose slot nothing can read before writing it. Exceptions
-are edges. Every access through a cell needs it; before 3.12 `super()` reads the first variable and
-`__class__` unnamed. `locals()`, `eval` and frame inspection are not seen: their caller keeps all.
+`predecessors`, `reachable`, `blocks`, a body without its dead code, `liveness`. Invariant: a region
+covers instructions of its body only; a name that is not live is one whose slot nothing can read
+before writing it. Exceptions are edges. Every access through a cell needs it; before 3.12 `super()`
+reads the first variable and `__class__` unnamed. `locals()`, `eval` and frame inspection are not
+seen: their caller keeps all.
 """
 
 from __future__ import annotations

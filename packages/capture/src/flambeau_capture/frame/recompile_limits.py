@@ -52,7 +52,7 @@ def hint(failure: GuardFailure) -> str:
     compared = guard.params[0] if guard.kind.name == "CONSTANT_MATCH" else None
     if type(compared) in (int, float, complex):
         return "pass the number as a tensor, or use the value outside of the function"
-    return _HINTS.get(failure.guard.kind.name, _OTHER)
+    return _HINTS.get(guard.kind.name, _OTHER)
 
 
 class LimitWarning:

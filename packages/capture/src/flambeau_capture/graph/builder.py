@@ -138,7 +138,7 @@ class GraphBuilder:
         """A tensor of no dimension that has a number of the graph."""
         of_float = isinstance(node.meta["val"], torch.SymFloat)
         named = {"dtype": torch.float64 if of_float else torch.int64}
-        made = self.run("call_function", torch.scalar_tensor, (node,), named)
+        made = self.run(torch.scalar_tensor, (node,), named)
         return self.record("call_function", torch.scalar_tensor, (node,), named, made, "")
 
     def add_attribute(self, tensor: torch.Tensor, hint: str) -> fx.Node:
@@ -220,7 +220,7 @@ class GraphBuilder:
             raise Break("FB0016", "a tensor whose .grad is of another shape, dtype or device")
         return compat.to_fake(self.fake_mode, tensor)
 
-    def run(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute an operation's result on fake tensors; arguments hold nodes."""
         plain = fx.node.map_arg(args, _fake_of)
         named = fx.node.map_arg(kwargs, _fake_of)
@@ -228,16 +228,12 @@ class GraphBuilder:
         by_data = compat.sized_by_data(self.fake_mode, self.by_data)
         with by_data, compat.collected_warnings() as self.warned:
             kernels = compat.symbolic_kernels(self.fake_mode)
-            return self._run(op, target, plain, named, kernels, watching)
+            return self._run(target, plain, named, kernels, watching)
 
-    def _run(
-        self, op: str, target: Any, args: Any, kwargs: Any, kernels: Any, watching: Any
-    ) -> Any:
+    def _run(self, target: Any, args: Any, kwargs: Any, kernels: Any, watching: Any) -> Any:
         try:
             with compat.asking(), kernels, self.fake_mode, watching:
-                if op == "call_method":
-                    return getattr(args[0], target)(*args[1:], **kwargs)
-                result = target(*args, **kwargs)
+                result = compat.perform(target, args, kwargs)
                 return compat.anew(result) if target in compat.ALWAYS_NEW else result
         except compat.Warns:
             name = target if isinstance(target, str) else getattr(target, "__name__", str(target))

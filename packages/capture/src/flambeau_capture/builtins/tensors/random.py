@@ -125,7 +125,7 @@ def draw(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     device = tx.graph.outermost.device
     if device is not None and plain.get("device") is None:
         plain["device"] = device
-    fake = run_call(tx, kind, target, plain_args, plain)
+    fake = run_call(tx, target, plain_args, plain)
     if name in LIKE:
         return _drawn(tx, generator, _new_and_filled, (LIKE[name], *_layout(fake)), {}, fake)
     return _drawn(tx, generator, target, plain_args, plain, fake)

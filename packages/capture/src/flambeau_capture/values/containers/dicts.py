@@ -285,10 +285,9 @@ def fill_dict(target: Any, entries: dict[Any, Any]) -> None:
 
 
 def own_class(target: Any) -> Any:
-    ordered = issubclass(
-        type(target), collections.OrderedDict
-    )  # `isinstance` runs the object's code
-    return collections.OrderedDict if ordered else dict
+    """By the type: `isinstance` would run the object's own code."""
+    kind = collections.OrderedDict
+    return kind if issubclass(type(target), kind) else dict
 
 
 def _pair(tx: Tracer, index: int, pair: Value, ordered: bool) -> list[Value]:

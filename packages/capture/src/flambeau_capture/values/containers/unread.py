@@ -342,9 +342,9 @@ class UnreadSet(Unread, SetValue):
         return bool(self._done)
 
     def holds(self) -> Iterable[Value]:
-        return (
-            super().holds() if self._reader is None else [i for _, args in self._done for i in args]
-        )
+        if self._reader is None:
+            return super().holds()
+        return [item for _, given in self._done for item in given]
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         if self._reader is None or not _is_plain(item):

@@ -181,8 +181,8 @@ def _derivative(tx: Tracer, name: str, target: Any, args: Args, options: Any) ->
     plain = (body.node, places(shape), options, len(given), *nodes)
     local = fx.node.map_arg(plain, tx.graph.localize)
     if target is linear_call:
-        run_call(tx, "call_function", _must_be_linear, local, {})
-    result = run_call(tx, "call_function", target, local, {})
+        run_call(tx, _must_be_linear, local, {})
+    result = run_call(tx, target, local, {})
     node = tx.graph.record("call_function", target, local, {}, result, tx.stack_trace())
     answers = [project(tx, node, place, result[place], {}) for place in range(2, len(result))]
     function = tx.graph.graph.call_function(operator.getitem, (node, 1))
@@ -302,7 +302,7 @@ class VmapValue(Value):
             def example(tensor: TensorValue) -> torch.Tensor:
                 mapped.dims.append(dim)
                 try:
-                    selected = mapped.outer.run("call_method", "select", (tensor.node, dim, 0), {})
+                    selected = mapped.outer.run("select", (tensor.node, dim, 0), {})
                 except IndexError as error:  # no such dimension, or no element along it
                     raise Break("FB0005", f"{self.describe()} mapped over: {error}") from error
                 found: torch.Tensor = selected

@@ -225,9 +225,7 @@ def compute(target: Any, args: Any, kwargs: Any) -> Any:
 def _result(target: Any, args: Any, kwargs: Any) -> Any:
     try:
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            if isinstance(target, str):
-                return getattr(args[0], target)(*args[1:], **kwargs)
-            return target(*args, **kwargs)
+            return compat.perform(target, args, kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None  # it is computed again, or raises, where the program does
 

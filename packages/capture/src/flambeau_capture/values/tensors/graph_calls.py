@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -77,7 +76,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     _guard_registrations(tx, target)
     if not all(compat.ignores_torch_function(value.python_class) for value in values.values()):
         if any(compat.flattens(value.fake) for value in values.values()):  # who has answered by now
-            op, target = "call_function", compat.without_torch_function(op, target)
+            op, target = "call_function", compat.without_torch_function(target)
     numbers = open_numbers([*args, *kwargs.values()])
     needs_constant(tx, plain_name, numbers)
     fixed_before = tx.shapes.constants() if numbers else frozenset()
@@ -94,13 +93,13 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     versions = [(value.fake, version_of(value.fake)) for value in values.values()]
     shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
     try:
-        result = _tried(tx, op, target, node_args, node_kwargs)
+        result = _tried(tx, target, node_args, node_kwargs)
     except Warned:
         raise
     except Exception:  # with numbers in place of symbols the operator may do
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
         try:
-            result = run_call(tx, op, target, node_args, node_kwargs)
+            result = run_call(tx, target, node_args, node_kwargs)
         except Break as error:
             if error.reason.id not in _OF_DATA:
                 raise
@@ -113,7 +112,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
                 raise
             tx.graph.by_data = True
             try:
-                result = run_call(tx, op, target, node_args, node_kwargs)
+                result = run_call(tx, target, node_args, node_kwargs)
             except Break:
                 instead = rules.by_data(*call, True)
                 if instead is None:
@@ -125,7 +124,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         note_constants(tx, plain_name, numbers, fixed_before)
     if tx.shapes and not _numbers_fit(tx, [*args, *kwargs.values()], values, result):
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
-        result = run_call(tx, op, target, node_args, node_kwargs)
+        result = run_call(tx, target, node_args, node_kwargs)
     if result is NotImplemented:
         return Constant(NotImplemented)
     if isinstance(result, str):
@@ -147,7 +146,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     if unwritten and same is not None and all(version_of(f) == v >= 0 for f, v in versions):
         return same  # nothing happened: `x.contiguous()` of a contiguous tensor
     if tx.shapes.by_data:  # what it rests on is checked first
-        _check_special_sizes(tx, op, target, (node_args, node_kwargs), result)
+        _check_special_sizes(tx, target, (node_args, node_kwargs), result)
         record_assumptions(tx, operator_name(target), False)
     node = tx.graph.record(op, target, node_args, node_kwargs, result, tx.stack_trace())
     made = same if same is not None else _result(tx, node, result, by_fake)
@@ -170,25 +169,19 @@ def record_assumptions(tx: Tracer, name: str, made: bool = True) -> None:
 _REFUSE_NOTHING = frozenset({"max", "min", "aminmax", "quantile", "nanquantile", "mode"})
 
 
-def _check_special_sizes(tx: Tracer, op: str, target: Any, nodes: Any, result: Any) -> None:
+def _check_special_sizes(tx: Tracer, target: Any, nodes: Any, result: Any) -> None:
     """Check in the graph that a size that depends on data is not 0, or not 1, where an operator
     gives something else then: there is another graph for such a size where it is known, and such a
     call runs eagerly."""
     given = fx.node.map_arg(nodes, lambda node: node.meta["val"])
     mode = tx.graph.fake_mode
-
-    def run(args: Any, kwargs: Any) -> Any:
-        if op == "call_method":
-            return getattr(args[0], target)(*args[1:], **kwargs)
-        return target(*args, **kwargs)
-
     for symbol in sorted(compat.symbols_among(given), key=str):
         for value in (0, 1):
             differs = compat.differs(mode, symbol, value)
             if compat.known_condition(differs) is True:
                 continue
             refused = value == 0 and operator_name(target) in _REFUSE_NOTHING
-            if refused or not compat.holds_at(mode, run, given, result, symbol, value):
+            if refused or not compat.holds_at(mode, target, given, result, symbol, value):
                 said = f"{operator_name(target)} means something else where {symbol} is {value}"
                 if not require_number(tx, symbol_value(tx, differs), said):
                     raise Break("FB0004", said)
@@ -247,7 +240,7 @@ _PLAIN = (
 def record_call(tx: Tracer, target: Any, head: tuple[Any, ...], tensors: list[fx.Node]) -> Value:
     """Record a call whose arguments are nodes already."""
     args = fx.node.map_arg((*head, *tensors), tx.graph.localize)
-    return record_result(tx, target, args, run_call(tx, "call_function", target, args, {}))
+    return record_result(tx, target, args, run_call(tx, target, args, {}))
 
 
 def record_result(tx: Tracer, target: Any, args: tuple[Any, ...], result: Any) -> Value:
@@ -261,7 +254,7 @@ def record_derivative(
     tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[TensorValue]
 ) -> Value:
     """Record `torch.autograd.grad`; `known`: tensors that it may return as they are."""
-    result = run_call(tx, "call_function", torch.autograd.grad, args, kwargs)
+    result = run_call(tx, torch.autograd.grad, args, kwargs)
     node = tx.graph.record("call_function", target, args, kwargs, result, tx.stack_trace())
     by_fake = {id(value.fake): value for value in known}
     items: list[Value] = []
@@ -286,11 +279,9 @@ def version_of(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else int(tensor._version)
 
 
-def run_call(
-    tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def run_call(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
-        return _tried(tx, op, target, args, kwargs)
+        return _tried(tx, target, args, kwargs)
     except Break:
         raise
     except Exception as error:
@@ -302,18 +293,18 @@ def run_call(
         raise _as_break(operator_name(target), error) from error
 
 
-def _tried(tx: Tracer, op: str, target: Any, args: Any, kwargs: Any) -> Any:
+def _tried(tx: Tracer, target: Any, args: Any, kwargs: Any) -> Any:
     """The result on fake tensors. What C++ says once in a process has been said then, and is given
     to the program here; what it says each time is left to the operator as eager runs it."""
     graph, frame = tx.graph, tx.caller(1)
-    result = graph.run(op, target, args, kwargs)
+    result = graph.run(target, args, kwargs)
     said = graph.warned
     if operator_name(target) in _SPREADS and _of_too_few(args, kwargs, result):
         if not tx.options.nopython:  # eager's kernel warns, which fake tensors do not run
             raise Warned("FB0023", f"call_function {operator_name(target)} of too few elements")
     if not said:
         return result
-    result = graph.run(op, target, args, kwargs)
+    result = graph.run(target, args, kwargs)
     if graph.warned and not tx.options.nopython:
         raise Warned("FB0023", f"call_function {operator_name(target)}, which warns at each call")
     for text, category in said:
@@ -349,18 +340,7 @@ def _of_data_sizes(arguments: Any) -> bool:
     """Whether a size or a number among the arguments of a node depends on data."""
     found: list[Any] = []
     fx.node.map_arg(arguments, lambda node: found.append(node.meta["val"]))
-    return any(map(compat.own_data_symbols, sizes_of(found)))
-
-
-def sizes_of(value: Any) -> Iterator[Any]:
-    """The sizes of the tensors, and the symbolic numbers, of a result."""
-    if isinstance(value, torch.Tensor):
-        yield from value.shape
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from sizes_of(item)
-    elif isinstance(value, compat.NUMBERS):
-        yield value
+    return any(map(compat.own_data_symbols, compat.sizes_among(found)))
 
 
 _ABOUT_SYMBOLS = re.compile(r"[Ss]ym(Int|Float|Bool|bolic)")

@@ -21,7 +21,12 @@ from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
 from flambeau_capture.values.numpy.arrays import rules
 from flambeau_capture.values.registry import call_known
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
-from flambeau_capture.values.tensors.tensor import TensorValue, has_place, requires_grad_already
+from flambeau_capture.values.tensors.tensor import (
+    TensorValue,
+    has_place,
+    is_whole,
+    requires_grad_already,
+)
 
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 CONSTANT_ATTRIBUTES = frozenset(
@@ -176,9 +181,7 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
 
 def _gives_sizes(tensor: TensorValue, name: str) -> bool:
     """Whether what a method gives are integers, or tensors."""
-    dtype = tensor.fake.dtype
-    inexact = dtype.is_floating_point or dtype.is_complex or dtype == torch.bool
-    return not (inexact and name in ("item", "tolist"))
+    return name not in ("item", "tolist") or is_whole(tensor.fake.dtype)
 
 
 def _as_list(tx: Tracer, tensor: TensorValue) -> Value:

@@ -204,6 +204,11 @@ def known_number(tx: Tracer, tensor: TensorValue) -> int | float | None:
     return None if data is None or data.numel() != 1 or data.is_complex() else data.item()
 
 
+def is_whole(dtype: torch.dtype) -> bool:
+    """Whether the elements of a dtype are integers."""
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
 def has_place(tx: Tracer, tensor: TensorValue) -> bool:
     """Whether what is written to `.grad` is kept: by the program's tensor, or by one that stays."""
     if tensor.source is not None and tensor.real is not None:
