@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_prims.conformance import Decomposing
-from flambeau_prims.eager_limits import EVERYWHERE, ON_CPU
+from flambeau_prims.eager_limits import EVERYWHERE, OF_OVERLOADS, ON_CPU
 
 aten = torch.ops.aten
 DTYPES = (
@@ -47,6 +47,19 @@ def test_as_eager(name):
 def test_names_are_of_operations():
     for name in (*EVERYWHERE, *ON_CPU):
         assert hasattr(aten, name), name
+    for overload in OF_OVERLOADS:
+        name, _, kind = overload.partition(".")
+        assert kind in getattr(aten, name).overloads(), overload
+
+
+@pytest.mark.parametrize("name", ["clamp_min", "clamp_max"])
+@pytest.mark.parametrize("bound", ["tensor", "number"])
+def test_bounds_of_truth_values(name, bound):
+    x = torch.tensor([True, False, True])
+    call = lambda x: getattr(torch, name)(x, x.flip(0) if bound == "tensor" else True)  # noqa: E731
+    expected = outcome(call, x)
+    with Decomposing():
+        assert outcome(call, x) == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

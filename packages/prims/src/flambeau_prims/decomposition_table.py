@@ -155,7 +155,7 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
         if by_place and on_different_devices(overload, tensors):
             return NotImplemented
         if limited and args and isinstance(args[0], torch.Tensor):
-            if is_refused(name, args[0], *(tensors[1:] if pointwise else ())):
+            if is_refused(overload, args[0], *(tensors[1:] if pointwise else ())):
                 return NotImplemented
         try:
             result = function(*args, **kwargs)

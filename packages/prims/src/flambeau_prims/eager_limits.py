@@ -88,6 +88,10 @@ ON_GPU: Mapping[str, Kind] = {
 }
 
 
+OF_OVERLOADS: Mapping[str, Kind] = _kinds("clamp_min.Tensor clamp_max.Tensor", REAL | {torch.bool})
+"""On a CPU, by the name of an overload whose kernel is not that of the others."""
+
+
 def is_limited(name: str) -> bool:
     """Whether a formula takes more than eager's kernels, on some device."""
     return any(name in kinds for kinds in (EVERYWHERE, ON_CPU, ON_GPU)) or bool(
@@ -95,12 +99,14 @@ def is_limited(name: str) -> bool:
     )
 
 
-def is_refused(name: str, x: torch.Tensor, *others: torch.Tensor) -> bool:
+def is_refused(overload: str, x: torch.Tensor, *others: torch.Tensor) -> bool:
     """Whether eager's kernel for the device of `x`, the first tensor, does not take its dtype: of
     operands that are promoted, what they are promoted to with the `others`."""
+    name = overload.partition(".")[0]
     gpu = any(each.device.type == "cuda" for each in (x, *others))
     dtype = result_type((x, *others))
     kind = (ON_GPU if gpu else ON_CPU).get(name, EVERYWHERE.get(name))
+    kind = kind if gpu else OF_OVERLOADS.get(overload, kind)
     if kind is not None and dtype not in kind:
         return True
     return gpu and dtype in refused_on_cuda(name)
