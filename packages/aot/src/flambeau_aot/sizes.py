@@ -87,11 +87,16 @@ def symbolic_parts(value: object) -> Iterator[Any]:
             yield from symbolic_parts(item)
 
 
-def own_data_symbols(value: object) -> Iterator[tuple[Any, int]]:
-    """The symbols that depend on data and that are sizes of a tensor, each with its dimension."""
+def own_symbols(value: Any) -> Iterator[tuple[Any, int]]:
+    """The symbols that are sizes of a tensor, each with its dimension."""
     for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-        if is_symbolic(size) and expression_of(size).is_Symbol and data_symbols([size]):
+        if is_symbolic(size) and expression_of(size).is_Symbol:
             yield expression_of(size), dim
+
+
+def own_data_symbols(value: Any) -> Iterator[tuple[Any, int]]:
+    """Those of them that depend on data."""
+    return ((s, dim) for s, dim in own_symbols(value) if data_symbols([value.shape[dim]]))
 
 
 def _parts(values: Iterable[object]) -> Iterator[Any]:

@@ -100,12 +100,14 @@ def test_the_text_of_a_small_program():
         inputs=2,
     )
     wrapper = generate(given, {"loop0": LoopLaunch("kernel0", ("buf0", "buf1"), True)})
-    body = wrapper.text[wrapper.text.index("def call") :]
+    body = wrapper.text[wrapper.text.index("on_cpu") :]
     assert body == (
+        "on_cpu = device('cpu')\n"
+        "\n\n"
         "def call(args):\n"
         "    (in0, in1,) = args\n"
         "    args.clear()\n"
-        "    buf0 = empty_strided((2, 3), (3, 1), dtype=torch.float32, device='cpu')\n"
+        "    buf0 = empty_strided((2, 3), (3, 1), dtype=torch.float32, device=on_cpu)\n"
         "    aten_mm_out(in0, in1, out=buf0)\n"
         "    del in0, in1\n"
         "    buf1 = reuse(buf0, (6,), (1,), torch.float32)\n"
@@ -293,3 +295,20 @@ def test_a_traceback_shows_the_wrappers_line():
     with pytest.raises(RuntimeError) as raised:
         run(given, [torch.randn(2, 3)])
     assert "aten_mm_out(in0, in0, out=in0)" in "".join(traceback.format_exception(raised.value))
+
+
+def test_devices_of_one_kind_have_names_of_their_own():
+    places = {"cuda": "on_cuda", "cuda:0": "on_cuda0", "cuda:1": "on_cuda1"}
+    buffers = {
+        f"buf{k}": replace(layout(6), device=torch.device(at)) for k, at in enumerate(places)
+    }
+    steps = [Alloc(name) for name in buffers]
+    given = program(steps, tuple(map(Ref, buffers)), buffers, inputs=0)
+    text = generate(given, {}).text
+    tree = ast.parse(text)
+    made = {
+        ast.unparse(each.targets[0]): ast.literal_eval(each.value.args[0])
+        for each in tree.body
+        if isinstance(each, ast.Assign) and ast.unparse(each.value).startswith("device(")
+    }
+    assert made == {name: at for at, name in places.items()}

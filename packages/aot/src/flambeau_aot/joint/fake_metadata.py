@@ -99,7 +99,9 @@ class FakeValues:
         devices: set[torch.device] = set()
         key = self._call_key(func, args, kwargs, devices)
         if key is not None:
-            described = self._memo.get(key) or self._memo.get((key, _identities(args)))
+            described = self._memo.get(key)
+            if described is None and self.symbolic:
+                described = self._memo.get((key, _identities(args)))
             if described is not None:
                 self.remembered += 1
                 return self._rebuild(described)

@@ -22,7 +22,7 @@ from flambeau_aot._torch_compat import FakeTensor, base_of, copied, expression_o
 from flambeau_aot.errors import CompilerContractError
 from flambeau_aot.inputs.memory_overlap import expanded
 from flambeau_aot.interface import Boxed
-from flambeau_aot.sizes import is_symbolic, mentions_symbols, sized, symbols_of
+from flambeau_aot.sizes import mentions_symbols, own_symbols, sized, symbols_of
 
 Extent = tuple[int, int, int]
 
@@ -194,9 +194,8 @@ class _OutputLayouts:
         symbols = [expression_of(inputs[place]) for place in self.places]
         by_data: dict[Any, tuple[int, int]] = {}
         for place, value in enumerate(traced):
-            for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-                if is_symbolic(size) and expression_of(size).is_Symbol:
-                    by_data.setdefault(expression_of(size), (place, dim))
+            for symbol, dim in own_symbols(value):
+                by_data.setdefault(symbol, (place, dim))
         known = dict.fromkeys([*symbols, *by_data])
         self.read = [place for symbol, place in by_data.items() if symbol not in symbols]
         wanted = [

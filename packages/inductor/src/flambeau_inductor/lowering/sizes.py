@@ -34,7 +34,7 @@ from flambeau_inductor.ir.program import SymbolSource
 ESTIMATE = 256
 """What a size that depends on data is taken for where it decides nothing but speed."""
 
-_COMPARISONS = {"==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
 
 class GraphSizes:
@@ -138,8 +138,8 @@ class GraphSizes:
         expression = compat.expression_of(truth)
         if not expression.free_symbols:
             return str(bool(expression))
-        sign = _COMPARISONS.get(getattr(expression, "rel_op", ""))
-        if sign is None:
+        sign = getattr(expression, "rel_op", "")
+        if sign not in _COMPARISONS:
             raise NotYetSymbolic(f"the condition {expression}")
         left, right = (to_python(self._translated(side, truth)) for side in expression.args)
         return f"{left} {sign} {right}"

@@ -245,7 +245,8 @@ def _alloc(p: _WrapperWriter, step: Alloc) -> None:
         allocate = "empty_large" if small else p.allocate
         p(f"{step.buffer} = {allocate}({shape}, {stride}, {of.dtype})")
         return
-    place = p.places.setdefault(str(of.device), f"on_{of.device.type}{of.device.index or ''}")
+    index = "" if of.device.index is None else of.device.index
+    place = p.places.setdefault(str(of.device), f"on_{of.device.type}{index}")
     p(f"{step.buffer} = empty_strided({shape}, {stride}, dtype={of.dtype}, device={place})")
 
 

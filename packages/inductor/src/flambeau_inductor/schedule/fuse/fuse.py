@@ -102,9 +102,9 @@ def _collect(state: Fusion) -> None:
             step = _CallStep(number, item)
             state.steps[number] = step
             read = operands_of(plan, item)
-            step.before = _before(state, read) | _sized(
-                state, number, data_sizes_of_call(plan, item)
-            )
+            step.before = _before(state, read)
+            if state.sized:
+                step.before |= _sized(state, number, data_sizes_of_call(plan, item))
             if item.impure:
                 if effect is not None:
                     step.after = effect.number
@@ -120,7 +120,8 @@ def _collect(state: Fusion) -> None:
             anchor = analyse(plan, item, number)
             group = FusionGroup(number, [anchor], anchor.blocks, traffic(anchor), anchor.ops)
             group.before = _before(state, anchor.reads)
-            group.before |= _sized(state, number, data_sizes_of(plan, item))
+            if state.sized:
+                group.before |= _sized(state, number, data_sizes_of(plan, item))
             state.steps[number] = group
             state.maker[item] = group
             if hint(group.numel) <= state.limits.tiny_points:
