@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import statistics
 import time
@@ -22,6 +21,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from benchmarks import tables
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,6 @@ def measure(program: Program, rounds: int) -> dict[str, Any]:
     return row
 
 
-def _markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=15)
@@ -147,14 +143,14 @@ def main() -> None:
         ]
         for row, plain in zip(rows, base, strict=True)
     ]
-    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    load = tables.load()
     about = (
         f"Python {platform.python_version()}, torch {torch.__version__}, one thread; "
         f"medians of {options.rounds} interleaved rounds, over a call of a Python function. "
         f"Load of the machine: {load:.1f} a core"
         f"{'' if load < 1 else ', which slows what touches more memory more'}."
     )
-    text = f"# What a call costs beside the graph\n\n{about}\n\n{_markdown(head, cells)}\n"
+    text = f"# What a call costs beside the graph\n\n{about}\n\n{tables.grid(head, cells)}\n"
     print(text)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ in one process, and the least of many rounds counts, which other programs' work 
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import sys
 import time
@@ -26,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flambeau
+from benchmarks import tables
 
 CALLS_MAX, LEAST_SECONDS, WARM_CALLS = 500, 0.002, 1000
 """Calls timed at a time take at least so long; a trial is over after so many calls."""
@@ -191,28 +191,25 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     only = tuple(given.only.split(","))
-    lines = [
-        "| function | eager us | compiled us | compiled / eager |",
-        "| --- | --- | --- | --- |",
-    ]
-    print("\n".join(lines))
+    head, rows = ["function", "eager us", "compiled us", "compiled / eager"], list[list[str]]()
+    print(tables.grid(head, []))
     for case in cases():
         if not case.name.startswith(only):
             continue
         row = measure(case, given.rounds)
-        cells = f"{row.eager * 1e6:.2f} | {row.compiled * 1e6:.2f} | {row.ratio:.2f}"
-        lines.append(f"| {row.name} | {cells} |")
-        print(lines[-1], flush=True)
+        numbers = row.eager * 1e6, row.compiled * 1e6, row.ratio
+        rows.append([row.name, *(f"{number:.2f}" for number in numbers)])
+        print(tables.grid(head, rows).rpartition("\n")[2], flush=True)
     if given.out is not None:
-        load = os.getloadavg()[0] / (os.cpu_count() or 1)
         about = (
             f"Python {platform.python_version()}, torch {torch.__version__}, threads: "
             f"{given.threads}; the least of {given.rounds} interleaved rounds of the whole call. "
-            f"Load of the machine: {load:.1f} a core.\n\n"
+            f"Load of the machine: {tables.load():.1f} a core.\n\n"
             f"    python -m benchmarks.small_calls --threads {given.threads}"
         )
         given.out.mkdir(parents=True, exist_ok=True)
-        text = f"# Small functions, compiled and in eager\n\n{about}\n\n" + "\n".join(lines) + "\n"
+        table = tables.grid(head, rows)
+        text = f"# Small functions, compiled and in eager\n\n{about}\n\n{table}\n"
         (given.out / f"small-calls-cpu-{given.threads}.md").write_text(text)
 
 

@@ -5,6 +5,7 @@ In: the dictionaries of `run.py`. Out: text. Invariant: a failure is shown as on
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 Case = dict[str, Any]
@@ -15,6 +16,17 @@ ROUNDING = 2**-24
 
 COPY_SHARE = 0.8
 """Of the bandwidth of a plain copy in the same run: what a single kernel is to reach."""
+
+
+def grid(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def load() -> float:
+    """Programs that the machine runs besides, for each of its cores."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def show(prefix: str, case: Case) -> None:

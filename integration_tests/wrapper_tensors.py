@@ -12,10 +12,21 @@ aten = torch.ops.aten
 
 
 class Wrapper(torch.Tensor):
-    """What the classes below share: `NAMES` of inner tensors, `scale` as the context."""
+    """What the classes below share: `NAMES` of inner tensors, `scale` as the context; outside it is
+    as the first of them."""
 
     NAMES: tuple[str, ...] = ()
     scale = 1.0
+
+    @staticmethod
+    def __new__(cls, first, other, scale=1.0):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, first.shape, strides=first.stride(), dtype=first.dtype, device=first.device
+        )
+
+    def __repr__(self):
+        inner = ", ".join(str(getattr(self, name)) for name in self.NAMES)
+        return f"{type(self).__name__}({inner}, {self.scale})"
 
     def __tensor_flatten__(self):
         return list(self.NAMES), self.scale
@@ -26,21 +37,12 @@ class Wrapper(torch.Tensor):
 
 
 class Mixed(Wrapper):
-    """One value in two dtypes; the class is as the first."""
+    """One value in two dtypes."""
 
     NAMES = ("low", "high")
 
-    @staticmethod
-    def __new__(cls, low, high, scale=1.0):
-        return torch.Tensor._make_wrapper_subclass(
-            cls, low.shape, strides=low.stride(), dtype=low.dtype, device=low.device
-        )
-
     def __init__(self, low, high, scale=1.0):
         self.low, self.high, self.scale = low, high, scale
-
-    def __repr__(self):
-        return f"Mixed({self.low}, {self.high}, {self.scale})"
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -63,17 +65,8 @@ class Masked(Wrapper):
 
     NAMES = ("data_", "mask")
 
-    @staticmethod
-    def __new__(cls, data_, mask, scale=1.0):
-        return torch.Tensor._make_wrapper_subclass(
-            cls, data_.shape, strides=data_.stride(), dtype=data_.dtype, device=data_.device
-        )
-
     def __init__(self, data_, mask, scale=1.0):
         self.data_, self.mask, self.scale = data_, mask, scale
-
-    def __repr__(self):
-        return f"Masked({self.data_}, {self.mask}, {self.scale})"
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -106,9 +99,6 @@ class Quantized(Wrapper):
 
     def __init__(self, q, s, scale=1.0):
         self.q, self.s, self.scale = q, s, scale
-
-    def __repr__(self):
-        return f"{type(self).__name__}({self.q}, {self.s}, {self.scale})"
 
     def dequantize(self):
         return self.q.to(self.s.dtype) * self.s * self.scale
