@@ -23,7 +23,7 @@ from flambeau_aot.partition.split import Halves, readers_of, tangents_of
 from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.runtime.saved_values import Crossing
 from flambeau_aot.runtime_plan import RuntimePlan
-from flambeau_aot.sizes import TensorLayout, has_symbols, own_data_symbols
+from flambeau_aot.sizes import TensorLayout, data_extents, has_symbols
 
 
 def inference_info(joint: Joint, options: Options) -> GraphInfo:
@@ -121,11 +121,11 @@ def _alone(node: fx.Node) -> bool:
 
 def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
     """What the autograd function needs to know of the halves."""
-    by_data: dict[Any, tuple[int, int]] = {}
+    by_data: dict[Any, tuple[int, int, bool]] = {}
     if any(has_symbols(x.meta["val"]) for x in joint.tangents):
         for place, node in enumerate(joint.outputs[: joint.plan.visible]):
-            for symbol, dim in own_data_symbols(node.meta["val"]):
-                by_data.setdefault(symbol, (place, dim))
+            for extent, dim, is_stride in data_extents(node.meta["val"]):
+                by_data.setdefault(extent, (place, dim, is_stride))
     symbols = [*joint.open_sizes, *by_data]
     return Crossing(
         saved=halves.saved,

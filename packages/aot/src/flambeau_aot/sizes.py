@@ -94,6 +94,16 @@ def own_symbols(value: Any) -> Iterator[tuple[Any, int]]:
             yield expression_of(size), dim
 
 
+def data_extents(value: Any) -> Iterator[tuple[Any, int, bool]]:
+    """The sizes and strides of a tensor that depend on data, as expressions, each with its dimension
+    and whether it is a stride."""
+    if isinstance(value, torch.Tensor):
+        for is_stride, numbers in enumerate((value.shape, value.stride())):
+            for dim, number in enumerate(numbers):
+                if is_symbolic(number) and data_symbols([number]):
+                    yield expression_of(number), dim, bool(is_stride)
+
+
 def own_data_symbols(value: Any) -> Iterator[tuple[Any, int]]:
     """Those of them that depend on data."""
     return ((s, dim) for s, dim in own_symbols(value) if data_symbols([value.shape[dim]]))
@@ -186,15 +196,16 @@ def parts_of(expression: Any) -> tuple[SizeOperation, list[Any]]:
 
 
 def text_of(expression: Any, names: Mapping[Any, str]) -> str:
-    """An expression as Python, over the names of its symbols."""
+    """An expression as Python, over the names of its symbols, and of expressions whose value is
+    known as a whole."""
+    if expression in names:
+        return names[expression]
     if expression.is_Integer:
         return str(int(expression))
     if expression.is_Float:
         return repr(float(expression))
     if expression.is_Symbol:
-        if expression not in names:
-            raise refusal("AO0019", expression=expression)
-        return names[expression]
+        raise refusal("AO0019", expression=expression)
     operation, parts = parts_of(expression)
     texts = [text_of(part, names) for part in parts]
     return reduce(lambda left, right: f"({operation.text((left, right))})", texts)

@@ -171,6 +171,11 @@ def expression_of(number: Any) -> Any:
     return number.node.expr
 
 
+def own_expression(number: Any) -> Any:
+    """The expression that a symbolic number was made with, whatever was learnt since."""
+    return number.node._expr
+
+
 def known_of_symbol(symbol: Any, like: Any) -> tuple[int | None, int | None, int | None]:
     """The value that a symbol has in this compile (None: it depends on data), and its range (None:
     no such end)."""

@@ -171,6 +171,7 @@ def _report_of(compiled: Any, recorder: RecordCollector) -> Report:
         faults=[each for each in faults if each not in foreign],
         backend_errors=(*map(str, seen.backend_errors), *map(str, foreign)),
         settled=tuple(seen.settled),
+        narrowed=tuple(f"{name} {why}" for name, why in seen.static_only),
     )
 
 

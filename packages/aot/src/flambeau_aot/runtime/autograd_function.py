@@ -366,7 +366,10 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     if own.reads_vary or own.in_turn:
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
-    by_data = [f"outputs[{place}].size({dim})" for place, dim in crossing.sizes]
+    by_data = [
+        f"outputs[{place}].{'stride' if is_stride else 'size'}({dim})"
+        for place, dim, is_stride in crossing.sizes
+    ]
     if symbols or by_data:
         lines.append(f"    ctx.symbols = {display([f'*{symbols}'] * bool(symbols) + by_data)}")
     if crossing.late:

@@ -37,9 +37,9 @@ class Crossing:
     the backward graph takes, after the flags, as they are when it is run, and where `grads` has the
     places of their new values. presences: what the flags say that the backward graph takes after
     the cotangents. sparse: gradients that are made of two results of the backward graph; `grads`
-    goes on after the primals with the places of the second ones. sizes: the symbols of cotangents'
-    layouts, after those of the inputs, as sizes of the forward graph's outputs: an output and a
-    dimension; they depend on data.
+    goes on after the primals with the places of the second ones. sizes: what cotangents'
+    layouts depend on, after the symbols of the inputs: sizes and strides of the forward graph's
+    outputs that depend on data, each an output, a dimension and whether it is a stride.
     """
 
     saved: tuple[Saved, ...]
@@ -51,7 +51,7 @@ class Crossing:
     sparse: tuple[SparseGrad, ...] = ()
     presences: tuple[Presence, ...] = ()
     late: tuple[LateWrite, ...] = ()
-    sizes: tuple[tuple[int, int], ...] = ()
+    sizes: tuple[tuple[int, int, bool], ...] = ()
 
     def defined(self, gradients: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, None where no defined cotangent reaches."""

@@ -140,22 +140,26 @@ class FrameConversion:
         if not shapes or self.converter.dynamics.forbidden(self.code) is not None:
             raise error
         why = _line_of(error)
-        self.converter.records.static_only.append((self.origin.co_name, why))
-        if shapes.by_data and self.converter.dynamics.data_sizes(self.code):
+        by_data = shapes.by_data and self.converter.dynamics.data_sizes(self.code)
+        if by_data:
             self.converter.dynamics.refuse_data_sizes(self.code)
-            logs.emit("recompiles", lambda: f"{self.origin.co_name} has no sizes by data: {why}")
+            kept = "ends its graphs where a size depends on data"
+        elif self._without_numbers(shapes, error):
+            kept = "keeps its numbers"
+        else:
+            self.converter.dynamics.forbid(self.code, why)
+            kept = "keeps static sizes"
+        name = self.origin.co_name
+        self.converter.records.static_only.append((name, f"{kept}: {why}"))
+        logs.emit("recompiles", lambda: f"{name} {kept}: {why}")
+        if kept == "keeps its numbers":
             return
-        if self._without_numbers(shapes, error):
-            logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps its numbers: {why}")
-            return
-        self.converter.dynamics.forbid(self.code, why)
         if not isinstance(error, SkipFrame | Unsupported | BackendError | NotImplementedError):
             where = self.where(error)
-            fault = RecordedFault(self.origin.co_name, where, error, "capture with open sizes")
+            fault = RecordedFault(name, where, error, "capture with open sizes")
             self.converter.records.faults.append(fault)
             if self.options.raise_internal_errors:
                 raise error
-        logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
 
     def _without_numbers(self, shapes: SymbolicShapes, error: Exception) -> bool:
         """Whether a backend that has failed is to be tried with the numbers as constants first."""

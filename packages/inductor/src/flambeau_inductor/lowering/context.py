@@ -75,7 +75,8 @@ class Context:
 
     `after`: the function that the library is to apply to what it computes, if there is one.
     `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
-    whether nobody reads it.
+    whether nobody reads it. `metas`, `values`: of the results of the node, as sizes here and as in
+    the graph.
     """
 
     graph: TensorGraph
@@ -86,6 +87,7 @@ class Context:
     written_parts: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
     metas: tuple[Layout | None, ...] = ()
+    values: Sequence[Any] = ()
     counter: int = 0
     seen_checks: set[tuple[int, Size, bool]] = field(default_factory=set)
     after: CallWithEpilogue | None = None
@@ -224,11 +226,14 @@ class Context:
             None if meta is None else self.result(meta, Result(made, position))
             for position, meta in enumerate(self.metas if metas is None else metas)
         ]
+        own = [node.shape if node is not None else () for node in results]
+        if metas is None:
+            own = [tuple(map(self.sizes.own, getattr(v, "shape", ()))) for v in self.values]
         sizes = tuple(
             SizeOfResult(name, position, dim)
             for position, node in enumerate(results)
             if node is not None
-            for name, dim in self.sizes.made(node.shape)
+            for name, dim in self.sizes.made(own[position])
         )
         if sizes:
             self.graph.sized[made] = sizes
@@ -298,7 +303,10 @@ def meta_of(value: Any, where: str, open_sizes: GraphSizes | None = None) -> Lay
 
 def metas_of(node: fx.Node, open_sizes: GraphSizes | None = None) -> tuple[Layout | None, ...]:
     """Layoutdata of a node's results; a single result is a tuple of one."""
+    return tuple(meta_of(v, node.name, open_sizes) for v in values_of(node))
+
+
+def values_of(node: fx.Node) -> Sequence[Any]:
+    """A node's results as the graph describes them; a single one is a tuple of one."""
     value = value_of(node)
-    if isinstance(value, tuple | list):
-        return tuple(meta_of(v, node.name, open_sizes) for v in value)
-    return (meta_of(value, node.name, open_sizes),)
+    return value if isinstance(value, tuple | list) else (value,)

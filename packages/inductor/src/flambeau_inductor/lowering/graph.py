@@ -47,6 +47,7 @@ from flambeau_inductor.lowering.context import (
     LoweringError,
     meta_of,
     metas_of,
+    values_of,
 )
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
@@ -225,7 +226,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     name = prim.name if prim is not None else str(node.target)
     if prim is not None and "mutating" in prim.tags:
         raise LoweringError(f"{node.name}: {name} writes to its argument; graphs are functional")
-    ctx.metas = metas_of(node, ctx.sizes)
+    ctx.metas, ctx.values = metas_of(node, ctx.sizes), values_of(node)
     devices = {meta.device.type: meta.device for meta in ctx.metas if meta is not None}
 
     def given(part: Any) -> Any:
@@ -263,14 +264,14 @@ ITEM = torch.ops.aten._local_scalar_dense.default
 
 def _item(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     """The number in a tensor, which is a size from here on."""
-    number = ctx.sizes.size(node.meta["val"])
-    (name, _), *_ = ctx.sizes.made((number,)) or [("", 0)]
+    number = node.meta["val"]
+    (name, _), *_ = ctx.sizes.made((ctx.sizes.own(number),)) or [("", 0)]
     if name:
         ctx.call(qualified_name(ITEM), (env[node.args[0]],), metas=())  # type: ignore[index]
         call = ctx.graph.order[-1]
         assert isinstance(call, LibraryCall)
         ctx.graph.sized[call] = (SizeOfResult(name),)
-    return number
+    return ctx.sizes.size(number)
 
 
 def _count(ctx: Context, node: fx.Node) -> None:
@@ -341,12 +342,10 @@ def library_call(
     if writes(target):
         raise LoweringError(f"{ctx.origin}: {target} writes to its argument")
     values = _several(value)
-    metas = [meta_of(v, ctx.origin, ctx.sizes) for v in values]
     results = ctx.call(
         qualified_name(target),
         tuple(_argument(a) for a in args),
         tuple((k, _argument(v)) for k, v in kwargs.items()),
-        metas=metas,
         impure=has_effect(target),
         aliases=may_alias(target),
     )

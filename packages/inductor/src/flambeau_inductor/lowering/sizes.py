@@ -133,9 +133,19 @@ class GraphSizes:
                     found.append((size.name, place))
         return found
 
+    def own(self, number: Any) -> Size:
+        """A size that an operator counts, by its own name, whatever is assumed of it later: that is
+        checked by this name."""
+        expression = compat.own_expression(number) if isinstance(number, torch.SymInt) else None
+        if getattr(expression, "is_Symbol", False):
+            symbol = self._symbol(expression, number)
+            return symbol if symbol.by_data else self.size(number)
+        return self.size(number)
+
     def condition(self, truth: torch.SymBool) -> str:
-        """A comparison of sizes as Python, over their names."""
-        expression = compat.expression_of(truth)
+        """A comparison of sizes as Python, over their names. Rule: by what it was made of, for a
+        condition that has been assumed since is true to the environment, and is not checked yet."""
+        expression = compat.own_expression(truth)
         if not expression.free_symbols:
             return str(bool(expression))
         sign = getattr(expression, "rel_op", "")

@@ -64,7 +64,8 @@ class Report:
     measurement, and by how much it won. settled: functions that compile no more, or run as they
     are because that was measured to be faster. backend_errors: what a backend of the user's own
     raised. program_errors: graphs that no stage could compile because the program raises there,
-    without a compiler too.
+    without a compiler too. narrowed: functions whose graphs were made again with less left open, as
+    a stage did not take a size, a number or what depends on data; why.
     """
 
     records: tuple[GraphRecord, ...] = ()
@@ -77,6 +78,7 @@ class Report:
     settled: tuple[str, ...] = ()
     backend_errors: tuple[str, ...] = ()
     program_errors: tuple[StageFailure, ...] = ()
+    narrowed: tuple[str, ...] = ()
 
     @property
     def internal_errors(self) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ class Report:
         numbers = "graphs guards kernels fused_ops externs no_kernel seconds "
         numbers += "saved_bytes saved_bytes_save_all"
         texts = "breaks fallbacks skipped internal_errors backend_errors races settled "
-        texts += "program_errors"
+        texts += "program_errors narrowed"
         return {
             **{name: getattr(self, name) for name in numbers.split()},
             **{name: [*map(str, getattr(self, name))] for name in texts.split()},
@@ -149,6 +151,7 @@ class Report:
         lines += [f"  the program raises: {failure}" for failure in self.program_errors]
         lines += [f"  disk cache: {text}" for each in self.records for text in each.cache_faults]
         lines += [f"  left to Python: {text}" for text in self.skipped]
+        lines += [f"  made again: {text}" for text in self.narrowed]
         lines += [f"  backend failed: {text}" for text in self.backend_errors]
         if self.faults:
             lines.append(f"  {len(self.faults)} faults of the compiler:")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from itertools import groupby
 
-from flambeau_inductor.indexing import Size, decide_equal, hint, same
+from flambeau_inductor.indexing import Size, decide_equal, depends_on_data, hint, same
 from flambeau_inductor.ir.program import Argument as Given
 from flambeau_inductor.ir.program import Extern, Layout, Ref
 from flambeau_inductor.ir.tensors import (
@@ -60,7 +60,7 @@ def with_pieces(
     whole = None if joined is None else plan.results(call)[0]
     if joined is None or whole is None or not (chosen := _chosen(plan, joined.pieces, limits)):
         return call.args
-    return (_placed(plan, whole, joined, chosen), joined.dim)
+    return (_placed(plan, whole, joined, chosen, call), joined.dim)
 
 
 def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[LibraryCall]:
@@ -83,7 +83,7 @@ def joined_in_place(plan: MaterializationPlan, limits: Limits) -> Iterator[Libra
             continue
         sizes = enumerate(piece.nbytes for piece in joined.pieces)
         small = {k for k, size in sizes if size < tuning.concat_copy_bytes}
-        pieces = _placed(plan, node, joined, _computed(plan, joined.pieces) | small)
+        pieces = _placed(plan, node, joined, _computed(plan, joined.pieces) | small, node)
         args = (pieces, joined.dim)
         call = LibraryCall(node.name, CONCATENATION, args, out=True, origins=node.origins)
         plan.joined[node] = call
@@ -133,9 +133,17 @@ def _joined(call: LibraryCall) -> Joined | None:
 
 
 def _placed(
-    plan: MaterializationPlan, whole: Node, joined: Joined, chosen: Container[int]
+    plan: MaterializationPlan,
+    whole: Node,
+    joined: Joined,
+    chosen: Container[int],
+    place: Node | LibraryCall,
 ) -> tuple[Node, ...]:
-    """The pieces, of which those that are `chosen` are new anchors inside the memory of `whole`."""
+    """The pieces, of which those that are `chosen` are new anchors inside the memory of `whole`:
+    each after what it is a copy of, or, where data decides how much memory that is, all right
+    before the `place` of the whole."""
+    late = depends_on_data(whole.shape)
+    before: list[Node] = []
     behind: dict[Node | LibraryCall, list[Node]] = {}
     found: list[Node] = []
     begin: Size = 0
@@ -147,10 +155,13 @@ def _placed(
             made = Node(name, node.shape, node.dtype, node.device, define, step, node.origins)
             plan.anchors.add(made)
             plan.pieces[made] = Piece(whole, begin * step[joined.dim])
-            behind.setdefault(plan.joined.get(node, node), []).append(made)
+            own = before if late else behind.setdefault(plan.joined.get(node, node), [])
+            own.append(made)
         found.append(made)
         begin += node.shape[joined.dim]
     plan.order = [each for item in plan.order for each in (item, *behind.get(item, ()))]
+    here = plan.order.index(place)
+    plan.order[here:here] = before
     return tuple(found)
 
 

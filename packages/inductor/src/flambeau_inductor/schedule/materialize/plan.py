@@ -189,8 +189,11 @@ def data_sizes_in(number: object) -> set[str]:
 
 def data_sizes_of(made: MaterializationPlan, node: Node) -> set[str]:
     """The symbols that depend on data and that computing a node takes: those of its sizes, of what
-    is computed with it, and of what it reads of others' memory."""
-    found: set[str] = set()
+    is computed with it, of what it reads of others' memory, and of the memory that it is a part of,
+    which is allocated for the first part."""
+    piece, owner = made.pieces.get(node), made.memory_of(node)
+    found = data_sizes_in(0 if piece is None else piece.offset)
+    found |= set().union(*map(data_sizes_in, (*owner.shape, *made.graph.stride_of(owner))))
     waiting, seen = [node], {node}
     while waiting:
         one = waiting.pop()
