@@ -21,7 +21,8 @@ from flambeau_aot.sizes import Sized
 class ViewStep:
     """One view operator: `func(source, *args, **kwargs)`, then `[index]` where it gives a list.
 
-    sized: for arguments with symbolic sizes, from the symbols' values to args and kwargs.
+    sized: for arguments with symbolic sizes, from the symbols' values, and the sizes of what the
+    first step views, to args and kwargs.
     """
 
     func: Any

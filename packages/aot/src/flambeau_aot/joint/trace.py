@@ -81,7 +81,14 @@ from flambeau_aot.runtime_plan import (
     moved,
     shifted,
 )
-from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
+from flambeau_aot.sizes import (
+    has_symbols,
+    is_symbolic,
+    mentions_symbols,
+    numbers_of,
+    sized,
+    symbols_of,
+)
 
 _T = TypeVar("_T")
 _Planned = TypeVar("_Planned", OutputPlan, View)
@@ -274,7 +281,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     plan = RuntimePlan(
         inputs=input_plan,
         updates=tuple(effects.updates),
-        results=tuple(_sized_views(item, symbols) for item in effects.results),
+        results=tuple(_sized_views(item, symbols, outputs) for item in effects.results),
         differentiable=effects.differentiable,
         visible=len(effects.returned),
         structure=structure,
@@ -287,7 +294,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         hooks=effects.hooks,
         touched=tuple(effects.touched),
         beside=_sharing_raised_counters(effects),
-        inside=tuple(_sized_views(item, symbols) for item in effects.inside),
+        inside=tuple(_sized_views(item, symbols, outputs) for item in effects.inside),
         apart=_inputs_without_gradient(effects),
         reentrant=reentrant_tangents(effects, history),
         result_nodes=result_nodes(effects, history),
@@ -357,10 +364,15 @@ def _python_forms(symbolic: bool, decompositions: Decompositions) -> AbstractCon
     return python_dispatcher(decompositions) if symbolic else nullcontext()
 
 
-def _sized_views(item: _Planned, symbols: Sequence[Any]) -> _Planned:
-    """The plan of a result, with what computes the sizes of its views at each call."""
+def _sized_views(item: _Planned, symbols: Sequence[Any], outputs: Sequence[fx.Node]) -> _Planned:
+    """The plan of a result, with what computes the sizes of its views at each call: of the symbols,
+    and of the sizes of the output that it is a view of."""
     if not isinstance(item, View):
         return item
+    of_output = item.source.kind == "output"
+    base = outputs[item.source.index].meta["val"] if of_output else None
+    sizes = base.shape if isinstance(base, torch.Tensor) else ()
+    symbols = [*symbols, *(expression_of(size) if is_symbolic(size) else None for size in sizes)]
     steps = tuple(
         replace(step, sized=sized((step.args, step.kwargs), symbols))
         if mentions_symbols((step.args, step.kwargs))

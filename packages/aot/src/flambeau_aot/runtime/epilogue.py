@@ -226,11 +226,12 @@ def replay(
 ) -> Any:
     """Make a view again, with grad enabled exactly if it was so when the program made it; `symbols`
     are the values of the open sizes."""
+    sizes = value.shape
     with torch.set_grad_enabled(requires_grad):
         for step in steps:
             args, kwargs = step.args, step.kwargs
             if step.sized is not None:
-                args, kwargs = step.sized(symbols)
+                args, kwargs = step.sized((*symbols, *sizes))
             value = step.func(value, *args, **kwargs)
             if step.index is not None:
                 value = value[step.index]

@@ -11,21 +11,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import fx
 from torch.utils import _pytree as pytree
 
 from flambeau_capture._torch_compat.dispatching import perform
 from flambeau_capture._torch_compat.symbols import (
     NUMBERS,
+    assume,
     assumptions,
     data_symbols,
     hint,
     new_environment,
+    symbolic_condition,
 )
 
 
 def sizes_among(values: Any) -> Iterator[Any]:
-    """The sizes of the tensors, and what is no tensor, in a nested structure."""
-    for leaf in pytree.tree_leaves(values):
+    """The sizes of the tensors, and what is no tensor, in a nested structure; slices are some."""
+    leaves: list[Any] = []
+    fx.node.map_aggregate(values, leaves.append)
+    for leaf in leaves:
         yield from leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)
 
 
@@ -38,8 +43,9 @@ def holds_at(mode: Any, target: Any, given: Any, result: Any, symbol: Any, value
     """Whether an operator gives what it has given, with the number in place of the symbol."""
     special = _Special(mode, symbol, value)
     try:
+        special.assume(mode, symbols_among(given))
         with torch.no_grad(), torch._C._EnablePythonDispatcher(), special.mode:
-            args, kwargs = pytree.tree_map(special.moved, given)
+            args, kwargs = fx.node.map_aggregate(given, special.moved)
             found = perform(target, args, kwargs)
     except Exception:  # whatever it is, the operator does not do the same there
         return False
@@ -69,17 +75,26 @@ class _Special:
             return int(expression)
         if not data_symbols(number):
             return hint(number)
-        for each in expression.free_symbols - self.symbols.keys():
-            if data_symbols(each):
-                self.symbols[each] = self._size()
-            else:
-                self.symbols[each] = number.node.shape_env.size_hint(each)
-        moved = expression.subs(self.symbols)
+        moved = self._expression(expression, number.node.shape_env)
         if moved.is_Integer:
             return int(moved)
         if moved.is_Boolean and not moved.free_symbols:
             return bool(moved)
         return self.environment.create_symintnode(moved, hint=None)
+
+    def _expression(self, expression: Any, environment: Any) -> Any:
+        for each in expression.free_symbols - self.symbols.keys():
+            by_data = data_symbols(each)
+            self.symbols[each] = self._size() if by_data else environment.size_hint(each)
+        return expression.subs(self.symbols)
+
+    def assume(self, mode: Any, symbols: set[Any]) -> None:
+        """Assume there what the graph checks of these symbols."""
+        for condition in assumptions(mode):
+            if data_symbols(condition) <= symbols:
+                moved = self._expression(condition, mode.shape_env)
+                if moved.is_Relational:
+                    assume(symbolic_condition(self.mode, moved))
 
     def _size(self) -> Any:
         from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
