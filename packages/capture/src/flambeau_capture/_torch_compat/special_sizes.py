@@ -35,8 +35,9 @@ def sizes_among(values: Any) -> Iterator[Any]:
 
 
 def symbols_among(values: Any) -> set[Any]:
-    """The unbacked symbols of sizes and numbers in a nested structure."""
-    return set().union(*map(data_symbols, sizes_among(values)))
+    """The unbacked symbols of sizes and integers in a nested structure."""
+    found = set().union(*map(data_symbols, sizes_among(values)))
+    return {symbol for symbol in found if symbol.is_integer}
 
 
 def holds_at(mode: Any, target: Any, given: Any, result: Any, symbol: Any, value: int) -> bool:

@@ -289,6 +289,15 @@ def symbolic_integer(mode: Any, symbol: Any, value: int | None) -> Any:
     return mode.shape_env.create_symintnode(symbol, hint=value)
 
 
+def number_of(mode: Any, expr: Any) -> Any:
+    """A number for an expression, a plain one for a constant; it depends on data else."""
+    if expr.is_number:
+        return int(expr) if expr.is_Integer else float(expr)
+    if expr.is_integer:
+        return symbolic_integer(mode, expr, None)
+    return mode.shape_env.create_symfloatnode(expr, hint=None)
+
+
 def expression(number: Any) -> Any:
     """The symbolic expression that a number was made as."""
     return number.node._expr

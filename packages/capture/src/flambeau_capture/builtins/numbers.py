@@ -33,11 +33,12 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.data_numbers import selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, open_text
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known, open_text
 from flambeau_capture.values.tensors.tensor import TensorValue, is_whole, known_number
 
-_FALSE, _NONE, _ONE = Constant(False), Constant(None), Constant(1)
+_FALSE, _TRUE, _NONE, _ONE = Constant(False), Constant(True), Constant(None), Constant(1)
 _NUMBERED_BY: dict[type, tuple[str, ...]] = {
     int: ("__int__", "__index__"),
     float: ("__float__", "__index__"),
@@ -50,9 +51,11 @@ def _convert(kind: type) -> None:
     @handles(kind)
     def convert(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
-            whole = kind is int and len(args) == 1 and is_whole(args[0].fake.dtype)
-            if whole and tx.data_sizes():
-                return args[0].call_method(tx, "item", [], {})
+            dtype = args[0].fake.dtype
+            read = is_whole(dtype) or (kind is float and dtype.is_floating_point)
+            if kind is not complex and read and len(args) == 1 and tx.data_sizes():
+                number = args[0].call_method(tx, "item", [], {})
+                return evaluate_call(tx, kind, [number], {}) if number.cls is not kind else number
             number = known_number(tx, args[0]) if len(args) == 1 else None
             if number is not None:
                 return Constant(kind(number))
@@ -145,7 +148,13 @@ def _extreme(fn: Any, symbol: str) -> None:
         best, best_key = None, None
         for item in items:
             item_key = item if is_none(key) else tx.call(key, [item], {})
-            if best_key is None or binary(tx, symbol, item_key, best_key).truth(tx):
+            better = _TRUE if best_key is None else binary(tx, symbol, item_key, best_key)
+            if best is not None and is_none(key) and not is_known(better):
+                chosen = selected(tx, better, item, best)
+                if chosen is not None:
+                    best = best_key = chosen
+                    continue
+            if better.truth(tx):
                 best, best_key = item, item_key
         assert best is not None
         return best

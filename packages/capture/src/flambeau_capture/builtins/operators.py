@@ -52,10 +52,12 @@ from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.tensors.data_numbers import float_call, float_operator, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     joined_text,
+    is_known,
     symbol_call,
     symbol_operator,
 )
@@ -135,7 +137,9 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
     if isinstance(left, ArrayNumber) or isinstance(right, ArrayNumber):
         computed = scalar_operator(tx, symbol, left, right)
     elif isinstance(left, SymbolValue) or isinstance(right, SymbolValue):
-        computed = symbol_operator(tx, symbol, left, right)
+        computed = float_operator(tx, symbol, left, right)
+        if computed is None:
+            computed = symbol_operator(tx, symbol, left, right)
     elif symbol == "+":
         computed = joined_text(tx, [left, right])
     if computed is not None:
@@ -403,9 +407,15 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
         return binary(tx, "*", value, Constant(-1))
     if isinstance(value, SymbolValue) and symbol == "abs":
         if value.cls is int:
-            positive = binary(tx, ">=", value, Constant(0)).truth(tx)
+            is_positive = binary(tx, ">=", value, Constant(0))
+            if not is_known(is_positive):
+                negative = binary(tx, "*", value, Constant(-1))
+                either = selected(tx, is_positive, value, negative)
+                if either is not None:
+                    return either
+            positive = is_positive.truth(tx)
             return value if positive else binary(tx, "*", value, Constant(-1))
-        found = symbol_call(tx, math.fabs, [value])
+        found = float_call(tx, math.fabs, value) or symbol_call(tx, math.fabs, [value])
         if found is not None:
             return found
     if isinstance(value, Constant):

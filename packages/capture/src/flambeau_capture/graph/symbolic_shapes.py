@@ -203,7 +203,7 @@ class SymbolicShapes:
             return None
         mode = self._graph.fake_mode
         return relation, [
-            int(side) if side.is_Integer else compat.symbolic_integer(mode, side, None)
+            compat.number_of(mode, side)
             for side in expr.args
         ]
 
@@ -218,9 +218,11 @@ class SymbolicShapes:
             fixed: int | float = self.value(number)
             return fixed
 
-    def _spell(self, expr: Any) -> fx.Node | int:
+    def _spell(self, expr: Any) -> fx.Node | int | float:
         if expr.is_Integer:
             return int(expr)
+        if expr.is_Float:
+            return float(expr)
         if expr in self._nodes:
             return self._nodes[expr]
         made: Any

@@ -76,7 +76,7 @@ class Context:
     `after`: the function that the library is to apply to what it computes, if there is one.
     `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
     whether nobody reads it. `metas`, `values`: of the results of the node, as sizes here and as in
-    the graph.
+    the graph. `read`: floats that depend on data.
     """
 
     graph: TensorGraph
@@ -88,6 +88,7 @@ class Context:
     origin: str = ""
     metas: tuple[Layout | None, ...] = ()
     values: Sequence[Any] = ()
+    read: list[NumberTensor] = field(default_factory=list)
     counter: int = 0
     seen_checks: set[tuple[int, Size, bool]] = field(default_factory=set)
     after: CallWithEpilogue | None = None
@@ -182,10 +183,19 @@ class Context:
         return self.node(shape, base.dtype, base.device, Gather(base, index))
 
     def number(self, text: str, device: torch.device = CPU) -> NumberTensor:
-        """A float that is known when the program runs, in the memory of a device."""
-        for known in self.graph.scalars:
+        """A float that is known when the program runs, in the memory of a device: before all else,
+        or, where it depends on data, from here on."""
+        for known in (*self.graph.scalars, *self.read):
             if known.value.text == text and known.node.device == device:
                 return known
+        if self.sizes.depend_on_data(text):
+            layout = Layout((), (), torch.float64, device)
+            kind = (("dtype", torch.float64), ("device", device))
+            of = (ComputedNumber(text),)
+            (place,) = self.call("aten.scalar_tensor.default", of, kind, metas=(layout,))
+            assert place is not None
+            self.read.append(NumberTensor(place, ComputedNumber(text)))
+            return self.read[-1]
         position = -1 - len(self.graph.scalars)
         node = self.node((), torch.float64, device, Input(position))
         made = NumberTensor(node, ComputedNumber(text))

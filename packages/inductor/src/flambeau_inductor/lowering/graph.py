@@ -214,12 +214,12 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
         operands: Any = fx.node.map_arg(node.args, env.__getitem__)
         return operands[0][operands[1]]
     value = node.meta.get("val")
+    if node.target is ITEM and isinstance(value, SYMBOLIC):
+        return _item(ctx, node, env)
     if isinstance(value, torch.SymFloat):
         return ctx.number(ctx.sizes.text(value))
     if isinstance(value, torch.SymBool):
         return ComputedNumber(ctx.sizes.condition(value))
-    if node.target is ITEM and isinstance(value, torch.SymInt):
-        return _item(ctx, node, env)
     if isinstance(value, SYMBOLIC):
         return ctx.sizes.size(value)
     prim = prim_of(node.target)
@@ -263,14 +263,19 @@ ITEM = torch.ops.aten._local_scalar_dense.default
 
 
 def _item(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
-    """The number in a tensor, which is a size from here on."""
+    """The number in a tensor, which is a size from here on, or a float."""
     number = node.meta["val"]
-    (name, _), *_ = ctx.sizes.made((ctx.sizes.own(number),)) or [("", 0)]
+    if isinstance(number, torch.SymFloat):
+        name = ctx.sizes.read(number)
+    else:
+        (name, _), *_ = ctx.sizes.made((ctx.sizes.own(number),)) or [("", 0)]
     if name:
         ctx.call(qualified_name(ITEM), (env[node.args[0]],), metas=())  # type: ignore[index]
         call = ctx.graph.order[-1]
         assert isinstance(call, LibraryCall)
         ctx.graph.sized[call] = (SizeOfResult(name),)
+    if isinstance(number, torch.SymFloat):
+        return ctx.number(ctx.sizes.text(number))
     return ctx.sizes.size(number)
 
 

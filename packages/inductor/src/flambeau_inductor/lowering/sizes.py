@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from flambeau_inductor.ir.program import SymbolSource
 ESTIMATE = 256
 """What a size that depends on data is taken for where it decides nothing but speed."""
 
+_NAMES = re.compile(r"\bsize\d+\b")
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
 
@@ -48,6 +50,7 @@ class GraphSizes:
         self._sources: dict[str, SymbolSource] = {}
         self._floats: dict[Any, str] = {}
         self._made: set[str] = set()
+        self._floats_by_data: set[str] = set()
 
     def size(self, number: Any) -> Size:
         """A size. Raises NotYetSymbolic for numbers that are not integers and for expressions of
@@ -81,7 +84,7 @@ class GraphSizes:
         found = self._symbols.get(expression)
         if found is None:
             value, low, high = compat.known_of_symbol(expression, number)
-            name = f"size{len(self._symbols)}"
+            name = self._new_name()
             low = -LARGEST if low is None else low  # a number that is no size has either sign
             high = LARGEST if high is None else min(high, LARGEST)
             by_data = value is None
@@ -90,6 +93,24 @@ class GraphSizes:
             found = self._symbols[expression] = made
             self._numbers[name] = compat.symbolic_integer(expression, value, number)
         return found
+
+    def _new_name(self) -> str:
+        return f"size{len(self._symbols) + len(self._floats_by_data)}"
+
+    def read(self, number: torch.SymFloat) -> str:
+        """The name of a float that is read off a tensor when the program runs; empty where it has
+        been."""
+        expression = compat.own_expression(number)
+        if expression in self._floats:
+            return ""
+        self._floats[expression] = name = self._new_name()
+        self._floats_by_data.add(name)
+        return name
+
+    def depend_on_data(self, text: str) -> bool:
+        """Whether floats of a text that has been written do."""
+        names = set(_NAMES.findall(text))
+        return not names.isdisjoint(self._floats_by_data)
 
     def named(self, number: torch.SymFloat, name: str) -> None:
         """Note the name that a float has when the program runs."""
@@ -151,8 +172,13 @@ class GraphSizes:
         sign = getattr(expression, "rel_op", "")
         if sign not in _COMPARISONS:
             raise NotYetSymbolic(f"the condition {expression}")
-        left, right = (to_python(self._translated(side, truth)) for side in expression.args)
+        left, right = (self._side(side, truth) for side in expression.args)
         return f"{left} {sign} {right}"
+
+    def _side(self, expression: Any, like: torch.SymBool) -> str:
+        if expression.is_Integer or (expression.is_integer and expression.free_symbols):
+            return to_python(self._translated(expression, like))
+        return self._text(expression, like)
 
     def sources(self) -> tuple[tuple[str, SymbolSource], ...]:
         """Where each symbol is found; NotYetSymbolic if one is nowhere."""

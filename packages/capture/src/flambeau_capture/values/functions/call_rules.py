@@ -30,6 +30,7 @@ from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.numpy.arrays import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
 from flambeau_capture.values.registry import wrap_known
+from flambeau_capture.values.tensors.data_numbers import float_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
 
 Handler = Callable[[Tracer, Args, Kwargs], Value | None]  # nothing: None to the program
@@ -172,7 +173,9 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if not kwargs:
         numbers = in_python(fn, args)
         if any(isinstance(arg, SymbolValue) for arg in numbers):
-            computed = symbol_call(tx, fn, numbers)
+            computed = float_call(tx, fn, numbers[0]) if len(numbers) == 1 else None
+            if computed is None:
+                computed = symbol_call(tx, fn, numbers)
             if computed is not None:
                 return computed
     with knowing(fn, args):

@@ -356,7 +356,27 @@ def _numbers_fit(
     results = result if isinstance(result, tuple | list) else (result,)
     dtypes = {value.fake.dtype for value in values.values() if value.fake.is_floating_point()}
     dtypes |= {each.dtype for each in results if isinstance(each, torch.Tensor)}
-    return all(are_within(tx, numbers, *limits) for limits in filter(None, map(_limits, dtypes)))
+    by_data = [number for number in numbers if number.by_data]
+    others = [number for number in numbers if not number.by_data]
+    return all(
+        are_within(tx, others, *limits)
+        and all(_is_checked_within(tx, number, *limits) for number in by_data)
+        for limits in filter(None, map(_limits, dtypes))
+    )
+
+
+def _is_checked_within(tx: Tracer, number: SymbolValue, least: float, most: float) -> bool:
+    """Whether a float that depends on data is in a range, as what it is read off holds no others,
+    or as the graph checks."""
+    read_off = number.graph_argument().args[0].meta["val"]
+    known = _limits(read_off.dtype)
+    if known is not None and least <= known[0] and known[1] <= most:
+        return True
+    return all(
+        compat.known_condition(condition) is True
+        or require_number(tx, symbol_value(tx, condition), "a number that its dtype does not hold")
+        for condition in (number.number >= least, number.number <= most)
+    )
 
 
 def _limits(dtype: torch.dtype) -> tuple[float, float] | None:

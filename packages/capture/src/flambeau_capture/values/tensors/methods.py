@@ -180,8 +180,9 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
 
 
 def _gives_sizes(tensor: TensorValue, name: str) -> bool:
-    """Whether what a method gives are integers, or tensors."""
-    return name not in ("item", "tolist") or is_whole(tensor.fake.dtype)
+    """Whether what a method gives are integers, floats, or tensors."""
+    dtype = tensor.fake.dtype
+    return name not in ("item", "tolist") or is_whole(dtype) or dtype.is_floating_point
 
 
 def _as_list(tx: Tracer, tensor: TensorValue) -> Value:

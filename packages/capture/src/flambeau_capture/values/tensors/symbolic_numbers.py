@@ -165,7 +165,7 @@ class SymbolValue(Constant):
             return self._known[0]
         if self._computed is not None:
             return self._computed
-        if isinstance(self.number, torch.SymFloat) and self.source is None:
+        if isinstance(self.number, torch.SymFloat) and self.source is None and not self.by_data:
             return self.value
         return self._shapes.node(self.number)
 
@@ -295,6 +295,13 @@ def symbol_value(
     return Constant(plain) if plain is not None else SymbolValue(number, tx.shapes, node, term)
 
 
+def is_known(condition: Value) -> bool:
+    """Whether a condition does not depend on data, or is the same whatever that is."""
+    if not isinstance(condition, SymbolValue) or not condition.by_data:
+        return True
+    return compat.known_condition(condition.number) is not None
+
+
 def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     """An operation on numbers of which one is symbolic; None: on their values, then."""
     if symbol in ("==", "!=") and (is_none(left) or is_none(right)):
@@ -305,7 +312,8 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     floats = any(isinstance(number, float | torch.SymFloat) for number in numbers)
     if any(map(compat.own_data_symbols, numbers)):
         fn = _COMPARED[symbol][0] if symbol in _COMPARED else BY_PYTHON.get(symbol)
-        return None if fn is None or floats else _by_data(tx, fn, numbers)
+        compares = symbol in _COMPARED
+        return None if fn is None or (floats and not compares) else _by_data(tx, fn, numbers)
     if symbol in _COMPARED:
         if not floats:
             return Constant(bool(_COMPARED[symbol][0](*numbers)))
