@@ -254,6 +254,17 @@ def known_condition(condition: Any) -> bool | None:
     return False if statically_known_true(condition.__sym_not__()) else None
 
 
+def condition_in_general(condition: Any) -> bool | None:
+    """What a condition is for sizes in general, which are neither 0 nor 1; None: that differs, or
+    a number in it is no size of a tensor."""
+    environment, expression = condition.node.shape_env, condition.node.expr
+    symbols = data_symbols(expression)
+    if not symbols or not symbols <= environment.size_like:
+        return None
+    found = environment._maybe_evaluate_static(expression, size_oblivious=True)
+    return None if found is None else bool(found)
+
+
 def assume(condition: Any) -> None:
     """Take a symbolic condition for true from here on: the graph is to check it."""
     from torch.fx.experimental.symbolic_shapes import expect_true

@@ -41,7 +41,7 @@ from flambeau_capture.emit.frame import (
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
-from flambeau_capture.frame.eager_rerun import AsItIs, CallsThatRaise, what_it_leaves
+from flambeau_capture.frame.eager_rerun import AsItIs, CallsThatRaise, Misses, what_it_leaves
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
@@ -306,6 +306,11 @@ class FrameConversion:
         for source, value in session.shapes.numbers().items():
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
+        calls_that_raise = CallsThatRaise.of(converter.backend, module)
+        left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
+        checks = any(node.target is compat.assert_operator() for node in module.graph.nodes)
+        if left is not None and checks:
+            raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:
             compiled = _with_inference_state(compiled, [node.meta["val"] for node in outputs])
         installed = converter.names.install(self.frame.func.__globals__, name, disabled(compiled))
@@ -316,11 +321,12 @@ class FrameConversion:
         converter.publish("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         again = None
-        calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is None or plan.state.effects:
-            skip = partial(_skip, weakref.ref(self.cache), self.code)
-            again = AsItIs(converter, module, UserLine.first_of(origin), graph.effects, left, skip)
+            cache, place = weakref.ref(self.cache), UserLine.first_of(origin)
+            skip = partial(_skip, cache, self.code)
+            less = partial(_expect_less, converter, cache, self.code, origin.co_name)
+            assumed = Misses(less) if checks else None
+            again = AsItIs(converter, module, place, graph.effects, left, skip, assumed)
         with _skipping():
             return emit(plan, CompiledGraphCall(installed, inputs, again))
 
@@ -388,6 +394,26 @@ def _skip(cache: weakref.ref[FrameCache], code: CodeType) -> None:
     found = cache()
     if found is not None:
         found.skip(code)
+
+
+def _expect_less(
+    converter: FrameCompiler,
+    cache: weakref.ref[FrameCache],
+    code: CodeType,
+    name: str,
+    misses: int,
+) -> None:
+    """Compile a function again whose graphs have assumed of data what does not hold in most calls;
+    `misses`: in so many."""
+    found = cache()
+    if found is None or 2 * misses <= sum(entry.hits for entry in found.entries(code)):
+        return
+    for entry in found.entries(code):
+        found.remove(code, entry, False)
+    kept = converter.dynamics.expect_less(code)
+    why = f"{kept}: what was assumed of data did not hold in most calls"
+    converter.records.static_only.append((name, why))
+    logs.emit("recompiles", lambda: f"{name} {why}")
 
 
 def is_fault_of_a_stage(error: Exception) -> bool:

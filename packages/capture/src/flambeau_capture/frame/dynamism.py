@@ -150,6 +150,7 @@ class _CodeHistory:
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
     no_data_sizes: bool = False
+    general: bool | None = None  # whether Python's queries of counts were answered in general
     called: bool = False
 
 
@@ -187,6 +188,23 @@ class DynamismTracker:
     def refuse_data_sizes(self, code: CodeType) -> None:
         """From here on its graphs end where a size depends on data."""
         self._seen(code).no_data_sizes = True
+
+    def answers_in_general(self, code: CodeType) -> bool:
+        """Whether a query of Python's about a count is answered as for counts in general; noted, as
+        that is taken back first where it does not hold (`expect_less`)."""
+        seen = self._seen(code)
+        if seen.general is None:
+            seen.general = True
+        return seen.general
+
+    def expect_less(self, code: CodeType) -> str:
+        """What its graphs have assumed of data holds seldom: they are to assume less. In words."""
+        seen = self._seen(code)
+        if seen.general:
+            seen.general = False
+            return "ends its graphs where Python decides on a count"
+        seen.no_data_sizes = True
+        return "ends its graphs where a size depends on data"
 
     def assigned(self, code: CodeType, variables: Sequence[str]) -> None:
         """Variables that a resume function takes over and the program has assigned: what objects

@@ -131,10 +131,27 @@ def errors_of(
     return found
 
 
+class Misses:
+    """Calls in which what a graph assumes of data does not hold. Rule: from MANY on, the function
+    is to assume less if these are most of its calls: `expect_less` is given their number."""
+
+    MANY = 8
+
+    def __init__(self, expect_less: Callable[[int], None]) -> None:
+        self.expect_less = expect_less
+        self.count = 0
+
+    def another(self) -> None:
+        """One more call."""
+        self.count += 1
+        if self.count >= self.MANY:
+            self.expect_less(self.count)
+
+
 class AsItIs:
     """Makes of a frame's function one that runs uncaptured, after its graph has raised. left: what
     forbids that, which is then on record with the error. skip: lets the frame run uncaptured at
-    later calls, too, where it was the backend that failed."""
+    later calls, too, where it was the backend that failed. misses: of what it assumes of data."""
 
     def __init__(
         self,
@@ -144,8 +161,10 @@ class AsItIs:
         effects: GraphEffects,
         left: str | None,
         skip: Callable[[], None],
+        misses: Misses | None = None,
     ) -> None:
         self.skip = skip
+        self.misses = misses
         self.records = converter.records
         self.options = converter.options
         self.backend_name = converter.backend_name
@@ -173,11 +192,14 @@ class AsItIs:
         if not any(_alike(error, other) for other in raised):
             self._record_failure(error, raised)
         run, records, name = disabled(function), self.records, self.place.function
+        misses = self.misses
         told = f"its graph raised {type(error).__name__}, and the program did not end by it"
 
         def again(*args: Any) -> Any:
             answer = run(*args)
             records.skip(name, told)
+            if misses is not None:
+                misses.another()
             return answer
 
         return disabled(again)

@@ -433,6 +433,10 @@ class SymbolicTracer:
         """Whether sizes and numbers that depend on data are symbols of the graph."""
         return self._dynamics.data_sizes(self._code)
 
+    def answers_in_general(self) -> bool:
+        """Whether a query of Python's about a count is answered as for counts in general."""
+        return self._dynamics.answers_in_general(self._code)
+
     def note_need(self, operator: str, source: Source, value: int | float) -> None:
         """Note that an operator needs a number of the program as a constant."""
         self._dynamics.note_need(self._code, operator, source, value)

@@ -12,10 +12,12 @@ from flambeau_capture.builtins.tensors import nested_lists, random, torch_functi
 from flambeau_capture.values.tensors import (
     constant_data,
     data_assignment,
+    data_numbers,
     methods,
     scalars,
     wrapper_subclasses,
 )
+from flambeau_capture.values.tensors.graph_calls import in_general
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 
 _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
@@ -50,6 +52,8 @@ TENSOR_RULES = TensorRules(
     by_data=constant_data.answer,
     known_number=constant_data.known_number,
     known_data=constant_data.known_data,
+    in_general=in_general,
+    positions=data_numbers.positions,
     set_data=data_assignment.set_data,
     new_leaf=gradients.own_leaf,
     methods={

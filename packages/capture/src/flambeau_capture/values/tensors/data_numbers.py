@@ -14,11 +14,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import fx
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.tensors.graph_calls import graph_call, require_number, tensor_call
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_operator
+from flambeau_capture.values.tensors.graph_calls import (
+    graph_call,
+    operator_name,
+    require_number,
+    tensor_call,
+)
+from flambeau_capture.values.tensors.symbolic_numbers import (
+    SymbolValue,
+    symbol_operator,
+    symbol_value,
+)
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 #: of floats
@@ -80,6 +91,32 @@ def selected(tx: Tracer, condition: Value, one: Value, other: Value) -> Value | 
         *(_tensor(tx, each) for each in (one, other)),
     ]
     return _read(tx, tensor_call(tx, "call_function", torch.where, given))
+
+
+def positions(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
+    """The positions that `nonzero` gives of a mask of one dimension, where the program goes through
+    them: all there are, which the graph checks, and so constants. None: they are none, or many."""
+    count = tensor.fake.shape[0]
+    if not isinstance(count, torch.SymInt) or operator_name(tensor.node.target) not in _POSITIONS:
+        return None
+    mask = tensor.node.args[0]
+    of = mask.meta["val"] if isinstance(mask, fx.Node) else None
+    if of is None or of.dim() != 1 or not isinstance(of.shape[0], int) or of.shape[0] > _MOST:
+        return None
+    if not compat.own_data_symbols(count) or not tx.answers_in_general():
+        return None
+    said = "a loop over the positions of what is true, as if all were"
+    if not require_number(tx, symbol_value(tx, count == of.shape[0]), said):
+        return None
+    named = {"device": Constant(of.device)} if of.device.type != "cpu" else {}
+    all_there_are = Constant(of.shape[0])
+    made = graph_call(tx, "call_function", torch.arange, [all_there_are], named)
+    return tensor_call(tx, "call_method", "unsqueeze", [made, Constant(1)])
+
+
+_POSITIONS = frozenset({"nonzero", "argwhere"})
+_MOST = 256
+"""A loop of more iterations is no part of a graph."""
 
 
 def _checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:

@@ -204,6 +204,21 @@ def require_number(tx: Tracer, condition: Value, message: str) -> bool:
     return True
 
 
+def in_general(tx: Tracer, condition: Value) -> bool | None:
+    """A condition of Python's on how many elements there are, as it is in general: not none, and
+    not one. The graph checks it, and a call in which it is not so runs eagerly. None: it is no such
+    condition."""
+    if not isinstance(condition, SymbolValue) or not tx.data_sizes():
+        return None
+    number = condition.number if condition.cls is bool else condition.number != 0
+    answer = compat.condition_in_general(number)
+    if answer is None or not tx.answers_in_general():
+        return None
+    holds = number if answer else number.__sym_not__()
+    said = f"{number} is {not answer}, and not as in general"
+    return answer if require_number(tx, symbol_value(tx, holds), said) else None
+
+
 def record_assertion(tx: Tracer, condition: fx.Node, message: str) -> None:
     """Raise in the graph, with this message, where a condition on numbers does not hold."""
     args = (condition, message)

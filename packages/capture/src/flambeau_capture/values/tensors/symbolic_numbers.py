@@ -151,6 +151,8 @@ class SymbolValue(Constant):
             is_bool = isinstance(self.number, torch.SymBool)
             known = compat.known_condition(self.number if is_bool else self.number != 0)
             if known is None:
+                known = tx.tensor_rules.in_general(tx, self)
+            if known is None:
                 self._shapes.settle(self.number)
                 return self.truth(tx)
             return known
