@@ -314,10 +314,10 @@ def _with_numbers(
 ) -> Value | None:
     """`torch.arange(t)` with the number that t is known to be."""
     numbers: list[Constant] = []
-    first = target in _INDEXING
+    key = 1 if target in _INDEXING else None  # alone of these is a number there
     how = assume, numbers
-    given = [_numbered(tx, arg, not first, *how) for arg in args]
-    named = {name: _numbered(tx, arg, not first, *how) for name, arg in kwargs.items()}
+    given = [_numbered(tx, arg, key in (None, place), *how) for place, arg in enumerate(args)]
+    named = {name: _numbered(tx, arg, key is None, *how) for name, arg in kwargs.items()}
     return _again(tx, op, target, given, named) if numbers else None
 
 
