@@ -176,6 +176,13 @@ def own_expression(number: Any) -> Any:
     return number.node._expr
 
 
+def depends_on_data(number: Any) -> bool:
+    """Whether a number is a symbolic integer with symbols that have no value in this compile."""
+    if not isinstance(number, torch.SymInt):
+        return False
+    return not number.node.expr.free_symbols <= values_of(number.node.shape_env).keys()
+
+
 def known_of_symbol(symbol: Any, like: Any) -> tuple[int | None, int | None, int | None]:
     """The value that a symbol has in this compile (None: it depends on data), and its range (None:
     no such end)."""

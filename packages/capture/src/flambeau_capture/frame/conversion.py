@@ -397,11 +397,7 @@ def _skip(cache: weakref.ref[FrameCache], code: CodeType) -> None:
 
 
 def _expect_less(
-    converter: FrameCompiler,
-    cache: weakref.ref[FrameCache],
-    code: CodeType,
-    name: str,
-    misses: int,
+    converter: FrameCompiler, cache: weakref.ref[FrameCache], code: CodeType, name: str, misses: int
 ) -> None:
     """Compile a function again whose graphs have assumed of data what does not hold in most calls;
     `misses`: in so many."""

@@ -202,10 +202,7 @@ class SymbolicShapes:
         if relation is None:
             return None
         mode = self._graph.fake_mode
-        return relation, [
-            compat.number_of(mode, side)
-            for side in expr.args
-        ]
+        return relation, [compat.number_of(mode, side) for side in expr.args]
 
     # -- nodes ----------------------------------------------------------------------------------
 

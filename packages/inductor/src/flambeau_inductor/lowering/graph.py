@@ -89,6 +89,8 @@ def lower_graph(
         written_parts(gm.graph, info),
     )
     env: dict[fx.Node, Any] = {}
+    given = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+    ctx.sizes.expect([n for x in given for n in (x.shape if isinstance(x, torch.Tensor) else (x,))])
     position = 0
     for node in gm.graph.nodes:
         ctx.origin, ctx.counter = node.name, 0

@@ -11,6 +11,7 @@ import functools
 import operator
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from flambeau_inductor.indexing import (
     hint,
     plain,
     rebuilt,
+    symbols_in,
     to_python,
 )
 from flambeau_inductor.indexing.symbols import LARGEST
@@ -39,6 +41,13 @@ _NAMES = re.compile(r"\bsize\d+\b")
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
 
+def _is_linear(expression: Any) -> bool:
+    """Whether an expression is a multiple of its one symbol, and a number more."""
+    symbols = list(expression.free_symbols)
+    factor = expression.coeff(symbols[0]) if len(symbols) == 1 else None
+    return bool(factor) and bool((expression - factor * symbols[0]).is_Integer)
+
+
 class GraphSizes:
     """The symbols of one graph."""
 
@@ -49,6 +58,7 @@ class GraphSizes:
         self._known: dict[Any, Size] = {}
         self._sources: dict[str, SymbolSource] = {}
         self._floats: dict[Any, str] = {}
+        self._within: dict[str, SymbolSource] = {}
         self._made: set[str] = set()
         self._floats_by_data: set[str] = set()
 
@@ -137,11 +147,37 @@ class GraphSizes:
 
     def given(self, size: object, source: SymbolSource) -> None:
         """Note where a symbol's value is found when the program runs: the first place counts, but
-        an input of its own is preferred."""
+        an input of its own is preferred. A size that depends on data may be found in one that is a
+        multiple of it, and a number more."""
+        if isinstance(size, Expr) and not isinstance(size, Symbol):
+            self._given_within(size, source)
         if isinstance(size, Symbol):
             known = self._sources.get(size.name)
             if known is None or (source.dim is None and known.dim is not None):
                 self._sources[size.name] = source
+
+    def expect(self, numbers: Sequence[Any]) -> None:
+        """Sizes of the inputs. One that depends on data and is computed of what no input says is a
+        size of its own here."""
+        given = [each for each in numbers if compat.depends_on_data(each)]
+        expressions = [compat.expression_of(each) for each in given]
+        said = set().union(*(each.free_symbols for each in expressions if _is_linear(each)))
+        for number, expression in zip(given, expressions, strict=True):
+            if expression.free_symbols - said and expression not in self._known:
+                name = self._new_name()
+                made = Symbol(name, ESTIMATE, self.decisions, 0, LARGEST, True)
+                self._symbols[expression] = self._known[expression] = made
+                self._numbers[name] = number
+
+    def _given_within(self, size: Expr, source: SymbolSource) -> None:
+        symbols = symbols_in(size)
+        if len(symbols) != 1 or not symbols[0].by_data:
+            return
+        (symbol,) = symbols
+        factor, offset = size.coefficient(symbol.name), size.substitute({symbol.name: 0})
+        if isinstance(factor, int) and factor > 0 and isinstance(plain(offset), int):
+            found = replace(source, factor=factor, offset=plain(offset))
+            self._within.setdefault(symbol.name, found)
 
     def made(self, sizes: Sequence[object]) -> list[tuple[str, int]]:
         """The symbols among these sizes that depend on data and are nowhere yet, and their places:
@@ -182,6 +218,7 @@ class GraphSizes:
 
     def sources(self) -> tuple[tuple[str, SymbolSource], ...]:
         """Where each symbol is found; NotYetSymbolic if one is nowhere."""
+        self._sources = {**self._within, **self._sources}
         known = self._sources.keys() | self._made
         missing = [s for s in self._symbols.values() if s.name not in known]
         if missing:

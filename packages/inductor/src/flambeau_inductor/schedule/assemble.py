@@ -33,6 +33,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.ir.tensors import (
+    IndexCheck,
     Attribute,
     LibraryCall,
     Node,
@@ -67,7 +68,7 @@ class _Assembly:
     constants: list[tuple[str, torch.Tensor]] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
     steps: list[Compute] = field(default_factory=list)
-    checked: set[Node] = field(default_factory=set)
+    checked: set[tuple[Node, IndexCheck]] = field(default_factory=set)
     bare: list[Node] = field(default_factory=list)
     counter: int = 0
 
@@ -208,11 +209,13 @@ def _stored(plan: MaterializationPlan, steps: Sequence[FusionGroup | LibraryCall
 
 
 def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
-    """Check what `loop` is the first to read, before it or, on a GPU, in it."""
-    if node in made.checked:
-        return loop
-    made.checked.add(node)
-    for check in made.plan.checks.get(node, ()):
+    """Check what `loop` is the first to read, before it or, on a GPU, in it. What is to lie in a
+    size that nobody knows yet is no position to this loop, but to a later one."""
+    checks = made.plan.checks.get(node, ())
+    for check in checks:
+        if (node, check) in made.checked or not data_sizes_in(check.size) <= _known_sizes(made):
+            continue
+        made.checked.add((node, check))
         if not node.numel:
             continue
         ref = Ref(made.name_of(node), check.layout)
@@ -227,6 +230,13 @@ def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
         else:
             loop = inside
     return loop
+
+
+def _known_sizes(made: _Assembly) -> set[str]:
+    """The sizes that depend on data and are known after the steps so far."""
+    calls = (step for step in made.steps if isinstance(step, Extern))
+    read = {size.name for call in calls for size in call.sizes}
+    return read.union(name for name, _ in made.plan.graph.symbols)
 
 
 def _bounds_message(check: CheckIndex) -> str:

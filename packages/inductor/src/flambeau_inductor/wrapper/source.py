@@ -213,7 +213,10 @@ def _receive(p: _WrapperWriter, program: Program, check: bool) -> None:
     for name, source in program.symbols:
         if source.dim is not None:
             read = "stride" if source.stride else "size"
-            p(f"{name} = {given[source.position]}.{read}({source.dim})")
+            number = f"{given[source.position]}.{read}({source.dim})"
+            if (source.factor, source.offset) != (1, 0):
+                number = f"({number} - {source.offset}) // {source.factor}"
+            p(f"{name} = {number}")
     for name, value in program.scalars:
         place = p.layouts[name].device
         p(f"{name} = scalar({value.text}{'' if place.type == 'cpu' else f', {str(place)!r}'})")

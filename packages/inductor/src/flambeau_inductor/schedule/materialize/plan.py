@@ -189,8 +189,8 @@ def data_sizes_in(number: object) -> set[str]:
 
 def data_sizes_of(made: MaterializationPlan, node: Node) -> set[str]:
     """The symbols that depend on data and that computing a node takes: those of its sizes, of what
-    is computed with it, of what it reads of others' memory, and of the memory that it is a part of,
-    which is allocated for the first part."""
+    is computed with it, of what it reads of others' memory, of checks of what it reads, and of the
+    memory that it is a part of, which is allocated for the first part."""
     piece, owner = made.pieces.get(node), made.memory_of(node)
     found = data_sizes_in(0 if piece is None else piece.offset)
     found |= set().union(*map(data_sizes_in, (*owner.shape, *made.graph.stride_of(owner))))
@@ -201,7 +201,8 @@ def data_sizes_of(made: MaterializationPlan, node: Node) -> set[str]:
         index = getattr(define, "index", ())
         places = index if isinstance(index, tuple) else (index,)
         numbers = (*one.shape, *one.stride, *made.graph.stride_of(one), *places)
-        for number in numbers:
+        checks = (check for x in (one, *operands(one)) for check in made.checks.get(x, ()))
+        for number in (*numbers, *(check.size for check in checks)):
             found |= data_sizes_in(number)
         if one is node or not made.has_memory(one):
             waiting += (x for x in operands(one) if x not in seen)
