@@ -95,8 +95,8 @@ def own_symbols(value: Any) -> Iterator[tuple[Any, int]]:
 
 
 def data_extents(value: Any) -> Iterator[tuple[Any, int, bool]]:
-    """The sizes and strides of a tensor that depend on data, as expressions, each with its dimension
-    and whether it is a stride."""
+    """The sizes and strides of a tensor that depend on data, as expressions, each with its
+    dimension and whether it is a stride."""
     if isinstance(value, torch.Tensor):
         for is_stride, numbers in enumerate((value.shape, value.stride())):
             for dim, number in enumerate(numbers):

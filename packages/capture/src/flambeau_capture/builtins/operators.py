@@ -56,8 +56,8 @@ from flambeau_capture.values.tensors.data_numbers import float_call, float_opera
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
-    joined_text,
     is_known,
+    joined_text,
     symbol_call,
     symbol_operator,
 )

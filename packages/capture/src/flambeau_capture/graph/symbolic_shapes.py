@@ -504,6 +504,8 @@ def _call_of(expr: Any) -> Callable[[Any, Any], Any]:
     kind = type(expr).__name__
     if kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
         return operator.pow
+    if kind in ("Max", "Min"):  # Python's own would ask which is the larger
+        return torch.sym_max if kind == "Max" else torch.sym_min
     call = OPERATIONS[kind].call if kind in OPERATIONS else None
     if call is None:
         raise Inexpressible(f"{kind} in {expr}")

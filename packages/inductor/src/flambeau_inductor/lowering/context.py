@@ -202,6 +202,21 @@ class Context:
         self.graph.scalars.append(made)
         return made
 
+    def compute_size(self, text: str, name: str) -> None:
+        """A size by this name of what Python computes by this text, from here on."""
+        layout = Layout((), (), torch.int64, CPU)
+        kind = (("dtype", torch.int64), ("device", CPU))
+        of = (ComputedNumber(text),)
+        (place,) = self.call("aten.scalar_tensor.default", of, kind, metas=(layout,))
+        self.read_number(place, name)
+
+    def read_number(self, place: Node | None, name: str) -> None:
+        """Read the number in a tensor, which is known by this name from here on."""
+        self.call("aten._local_scalar_dense.default", (place,), metas=())
+        call = self.graph.order[-1]
+        assert isinstance(call, LibraryCall)
+        self.graph.sized[call] = (SizeOfResult(name),)
+
     @property
     def epilogue(self) -> Asked:
         """The function that oneDNN applies before it stores a result, as its operators take it."""

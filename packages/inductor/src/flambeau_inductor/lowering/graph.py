@@ -88,6 +88,7 @@ def lower_graph(
         deterministic or torch.are_deterministic_algorithms_enabled(),
         written_parts(gm.graph, info),
     )
+    ctx.sizes.compute = ctx.compute_size
     env: dict[fx.Node, Any] = {}
     given = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     ctx.sizes.expect([n for x in given for n in (x.shape if isinstance(x, torch.Tensor) else (x,))])
@@ -272,10 +273,7 @@ def _item(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     else:
         (name, _), *_ = ctx.sizes.made((ctx.sizes.own(number),)) or [("", 0)]
     if name:
-        ctx.call(qualified_name(ITEM), (env[node.args[0]],), metas=())  # type: ignore[index]
-        call = ctx.graph.order[-1]
-        assert isinstance(call, LibraryCall)
-        ctx.graph.sized[call] = (SizeOfResult(name),)
+        ctx.read_number(env[node.args[0]], name)  # type: ignore[index]
     if isinstance(number, torch.SymFloat):
         return ctx.number(ctx.sizes.text(number))
     return ctx.sizes.size(number)

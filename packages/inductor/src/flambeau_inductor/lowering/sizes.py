@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,10 @@ from flambeau_inductor.indexing import (
     Size,
     SizeDecisions,
     Symbol,
+    depends_on_data,
     hint,
     plain,
+    range_of,
     rebuilt,
     symbols_in,
     to_python,
@@ -37,6 +39,7 @@ from flambeau_inductor.ir.program import SymbolSource
 ESTIMATE = 256
 """What a size that depends on data is taken for where it decides nothing but speed."""
 
+_EXTREMES: dict[Any, Any] = {torch.sym_max: max, torch.sym_min: min}
 _NAMES = re.compile(r"\bsize\d+\b")
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
@@ -48,11 +51,17 @@ def _is_linear(expression: Any) -> bool:
     return bool(factor) and bool((expression - factor * symbols[0]).is_Integer)
 
 
+def _refuse(text: str, name: str) -> None:
+    raise NotYetSymbolic(f"the size {text}")
+
+
 class GraphSizes:
     """The symbols of one graph."""
 
     def __init__(self) -> None:
         self.decisions: SizeDecisions = {}
+        #: makes a size by this name of what Python computes by this text
+        self.compute: Callable[[str, str], None] = _refuse
         self._symbols: dict[Any, Symbol] = {}
         self._numbers: dict[str, torch.SymInt] = {}
         self._known: dict[Any, Size] = {}
@@ -86,9 +95,25 @@ class GraphSizes:
             divides = not (isinstance(sizes[1], IntegerConstant) and sizes[1].value <= 0)
         else:
             divides = operation.call in (operator.add, operator.mul)
+        if operation.call in _EXTREMES and depends_on_data(sizes):
+            return self._extreme(expression, _EXTREMES[operation.call], sizes)
         if not divides:
             raise NotYetSymbolic(f"the symbolic size {expression}")
         return functools.reduce(operation.call, sizes)
+
+    def _extreme(self, expression: Any, call: Any, sizes: Sequence[Expr]) -> Symbol:
+        """The largest or the smallest of sizes that depend on data: a size of its own, which the
+        program computes once they are known."""
+        found = self._symbols.get(expression)
+        if found is None:
+            low, high = (call(ends) for ends in zip(*map(range_of, sizes), strict=True))
+            name = self._new_name()
+            estimate = min(ESTIMATE, high)
+            found = Symbol(name, estimate, self.decisions, low, high, True)
+            self._symbols[expression] = found
+            self._made.add(name)
+            self.compute(f"{call.__name__}({', '.join(map(to_python, sizes))})", name)
+        return found
 
     def _symbol(self, expression: Any, number: torch.SymInt | torch.SymBool) -> Symbol:
         found = self._symbols.get(expression)

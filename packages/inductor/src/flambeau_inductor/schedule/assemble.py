@@ -33,8 +33,8 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.ir.tensors import (
-    IndexCheck,
     Attribute,
+    IndexCheck,
     LibraryCall,
     Node,
     NumberTensor,
