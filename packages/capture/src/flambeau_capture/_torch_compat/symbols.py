@@ -254,6 +254,11 @@ def known_condition(condition: Any) -> bool | None:
     return False if statically_known_true(condition.__sym_not__()) else None
 
 
+def is_negated(number: Any) -> bool:
+    """Whether a number is written as the negative of another."""
+    return bool(number.node.expr.as_coeff_Mul()[0].is_negative)
+
+
 def condition_in_general(condition: Any) -> bool | None:
     """What a condition is for sizes in general, which are neither 0 nor 1; None: that differs, or
     a number in it is no size of a tensor."""

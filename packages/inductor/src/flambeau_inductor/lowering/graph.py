@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from flambeau_prims import NotYetSymbolic, prim_of
+from flambeau_prims.sizes import OPERATIONS, SIZE_OF
 from torch import fx
 from torch.fx.node import map_aggregate
 
@@ -25,11 +26,19 @@ from flambeau_inductor._torch_compat import (
     qualified_name,
     writes,
 )
-from flambeau_inductor.indexing import Size, decide_equal, hint, same, same_sizes
+from flambeau_inductor.indexing import (
+    Size,
+    as_expr,
+    decide_equal,
+    hint,
+    same,
+    same_sizes,
+    to_python,
+)
 from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
 from flambeau_inductor.ir.nodes import name_of, value_of
-from flambeau_inductor.ir.program import ComputedNumber, Layout, SizeOfResult, SymbolSource
+from flambeau_inductor.ir.program import ComputedNumber, Layout, SymbolSource
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
@@ -222,7 +231,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     if isinstance(value, torch.SymFloat):
         return ctx.number(ctx.sizes.text(value))
     if isinstance(value, torch.SymBool):
-        return ComputedNumber(ctx.sizes.condition(value))
+        return ComputedNumber(_own_text(ctx, node))
     if isinstance(value, SYMBOLIC):
         return ctx.sizes.size(value)
     prim = prim_of(node.target)
@@ -277,6 +286,31 @@ def _item(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     if isinstance(number, torch.SymFloat):
         return ctx.number(ctx.sizes.text(number))
     return ctx.sizes.size(number)
+
+
+_SIGNS: dict[Any, str] = {
+    **{operation.call: operation.sign for operation in OPERATIONS.values() if operation.sign},
+    operator.sub: "-", operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=",
+    operator.gt: ">", operator.ge: ">=",
+}  # fmt: skip
+
+
+def _own_text(ctx: Context, given: Any) -> str:
+    """A number as Python, of what the nodes that compute it are given. Rule: nothing is used that
+    the environment has learnt since: a condition that is assumed is true to it, and is not checked
+    yet."""
+    if not isinstance(given, fx.Node):
+        return repr(given)
+    value = given.meta["val"]
+    if given.target in _SIGNS:
+        left, right = (_own_text(ctx, part) for part in given.args)
+        return f"({left} {_SIGNS[given.target]} {right})"
+    if given.target is SIZE_OF:
+        base, dim = given.args
+        value = value_of(base).shape[dim]  # type: ignore[arg-type]
+    if isinstance(value, torch.SymFloat):
+        return ctx.sizes.text(value)
+    return to_python(as_expr(ctx.sizes.own(value)))
 
 
 def _count(ctx: Context, node: fx.Node) -> None:

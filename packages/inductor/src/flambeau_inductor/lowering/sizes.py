@@ -41,7 +41,6 @@ ESTIMATE = 256
 
 _EXTREMES: dict[Any, Any] = {torch.sym_max: max, torch.sym_min: min}
 _NAMES = re.compile(r"\bsize\d+\b")
-_COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
 
 def _is_linear(expression: Any) -> bool:
@@ -223,23 +222,6 @@ class GraphSizes:
             symbol = self._symbol(expression, number)
             return symbol if symbol.by_data else self.size(number)
         return self.size(number)
-
-    def condition(self, truth: torch.SymBool) -> str:
-        """A comparison of sizes as Python, over their names. Rule: by what it was made of, for a
-        condition that has been assumed since is true to the environment, and is not checked yet."""
-        expression = compat.own_expression(truth)
-        if not expression.free_symbols:
-            return str(bool(expression))
-        sign = getattr(expression, "rel_op", "")
-        if sign not in _COMPARISONS:
-            raise NotYetSymbolic(f"the condition {expression}")
-        left, right = (self._side(side, truth) for side in expression.args)
-        return f"{left} {sign} {right}"
-
-    def _side(self, expression: Any, like: torch.SymBool) -> str:
-        if expression.is_Integer or (expression.is_integer and expression.free_symbols):
-            return to_python(self._translated(expression, like))
-        return self._text(expression, like)
 
     def sources(self) -> tuple[tuple[str, SymbolSource], ...]:
         """Where each symbol is found; NotYetSymbolic if one is nowhere."""

@@ -8,6 +8,7 @@ them. Invariant: the number is never read, so that nothing depends on it.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,13 +20,14 @@ from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.tensors.constant_data import dimensions_of, is_ellipsis
+from flambeau_capture.values.tensors.data_numbers import selected
 from flambeau_capture.values.tensors.graph_calls import (
     graph_call,
     require_number,
     tensor_call,
     version_of,
 )
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_value
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known, symbol_value
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -106,15 +108,26 @@ def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     return graph_call(tx, "call_method", "select", [kept, Constant(dim), keys[found]], {})
 
 
-def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
-    """`x[m:n]`, where m or n depends on data: that 0 <= m <= n <= size is checked in the graph. A
-    call where it is not so runs eagerly, as Python counts from the end there, and cuts off."""
+def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[m:n]`, where m, n or the size depends on data, by bounds from the beginning: that 0 <= m
+    <= n <= size is checked in the graph. A call where it is not so runs eagerly, as Python counts
+    from the end there, and cuts off."""
     keys = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
-    if not isinstance(args[0], TensorValue) or not any(map(_has_data_bound, keys)):
-        return
+    if not isinstance(args[0], TensorValue) or len(args) < 2:
+        return None
     sizes = args[0].fake.shape
-    dim = 0
-    for place, key in enumerate(keys):
+    if not compat.data_expressions(sizes) and not any(map(_has_data_bound, keys)):
+        return None
+    placed = [
+        _from_beginning(tx, key, sizes[dim])
+        if isinstance(key, SliceValue) and dim < len(sizes)
+        else key
+        for key, dim in zip(keys, _dimensions(keys, len(sizes)), strict=True)
+    ]
+    if any(new is not old for new, old in zip(placed, keys, strict=True)):
+        fn = getattr(operator, name)
+        return graph_call(tx, "call_function", fn, [args[0], TupleValue(placed), *args[2:]], kwargs)
+    for key, dim in zip(keys, _dimensions(keys, len(sizes)), strict=True):
         if isinstance(key, SliceValue) and _has_data_bound(key) and dim < len(sizes):
             ends = [
                 none
@@ -128,14 +141,53 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
                 condition = low <= high
                 if isinstance(condition, torch.SymBool):
                     require_number(tx, symbol_value(tx, condition), f"a slice of [{low}:{high}]")
+    return None
+
+
+def _dimensions(keys: Sequence[Value], rank: int) -> Iterator[int]:
+    """The first dimension that each key of an indexing is of."""
+    dim = 0
+    for place, key in enumerate(keys):
+        yield dim
         dim += dimensions_of(key)
         if is_ellipsis(key):
-            dim = len(sizes) - sum(map(dimensions_of, keys[place + 1 :]))
+            dim = rank - sum(map(dimensions_of, keys[place + 1 :]))
+
+
+def _from_beginning(tx: Tracer, key: SliceValue, size: Any) -> SliceValue:
+    """A slice with no bound that counts from the end, and none beyond it, where data decides that;
+    itself where that changes nothing."""
+    low, high, step = key.bounds
+    placed = [_bound(tx, low, size), _bound(tx, high, size)]
+    if placed[0] is low and placed[1] is high:
+        return key
+    return SliceValue(*placed, step)
+
+
+def _bound(tx: Tracer, bound: Value, size: Any) -> Value:
+    if isinstance(bound, SymbolValue):
+        # `x[-n:]`, for n = 0 all of it
+        if bound.by_data and bound.cls is int and compat.is_negated(bound.number):
+            if require_number(tx, symbol_value(tx, bound.number < 0), f"a bound of {bound.number}"):
+                return symbol_value(tx, size + bound.number)
+        return bound
+    if not compat.own_data_symbols(size) or bound.cls is not int:
+        return bound
+    number = bound.as_python()
+    enough = symbol_value(tx, size >= abs(number))
+    if is_known(enough) or (
+        abs(number) == 1 and require_number(tx, enough, f"a slice that leaves one of {size}")
+    ):
+        return symbol_value(tx, size + number) if number < 0 else bound
+    there = symbol_value(tx, size + number) if number < 0 else bound
+    end = Constant(0) if number < 0 else symbol_value(tx, size)
+    return selected(tx, enough, there, end) or bound
 
 
 def as_many_as_selected(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
     """`x[key] = values`, where data decides how many values there are. Rule: they are as many as
-    the key selects, by the same count; else one may be repeated for all, and the graph ends."""
+    the key selects, by the same count, or by one that the graph checks to be equal; else one may be
+    repeated for all, and the graph ends."""
     given = dict(zip(("self", "indices", "values"), args)) | dict(kwargs)
     target, key, values = (given.get(each) for each in ("self", "indices", "values"))
     if not isinstance(values, TensorValue) or not isinstance(target, TensorValue) or key is None:
@@ -148,6 +200,14 @@ def as_many_as_selected(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> No
             counts |= compat.data_expressions([compat.count_of(each.fake)])
         elif isinstance(each, SliceValue) and _has_data_bound(each):
             return  # a copy to a view, which compares the sizes
+    others = [n for n in values.fake.shape if compat.data_expressions([n]) - counts]
+    masks = [x for x in keys if isinstance(x, TensorValue) and x.fake.dtype == torch.bool]
+    if len(others) == len(masks) == 1 and compat.count_of(masks[0].fake) is None:
+        places = graph_call(tx, "call_method", "nonzero", [masks[0]], {})
+        if isinstance(places, TensorValue):
+            same = symbol_value(tx, places.fake.shape[0] == others[0])
+            if require_number(tx, same, f"{name} of as many values as a key selects"):
+                return
     _same_counts(name, compat.data_expressions(values.fake.shape), counts)
 
 
