@@ -214,9 +214,7 @@ def attention_over_edges(x: Tensor, target: Tensor) -> Tensor:
 
 @case(lambda count: (torch.randn(20, 3), torch.randint(0, count + 1, (20, 3))), trains=False)
 def voxels(points: Tensor, cells: Tensor) -> Any:
-    distinct, places, counts = torch.unique(
-        cells, dim=0, return_inverse=True, return_counts=True
-    )
+    distinct, places, counts = torch.unique(cells, dim=0, return_inverse=True, return_counts=True)
     total = points.new_zeros(distinct.shape[0], 3).index_add(0, places, points)
     return distinct, total / counts[:, None]
 

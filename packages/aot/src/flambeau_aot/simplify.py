@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import is_view_op
+from flambeau_aot._torch_compat import expression_of, is_view_op
 from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.differentiate import in_backward, mark_as_backward
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import runs_anyway
 from flambeau_aot.partition.must_not_recompute import root_of, volatile_inputs, volatile_results
-from flambeau_aot.sizes import same_sizes
+from flambeau_aot.sizes import data_extents, is_symbolic, same_sizes
 
 aten = torch.ops.aten
 
@@ -188,13 +188,22 @@ def _repeated(joint: Joint) -> Callable[[fx.Node], fx.Node | None]:
             return None
         key = _key(node)
         first = node if key is None else seen.setdefault(key, node)
-        if first is node:
+        if first is node or not _same_counts(node, first):
             return None
         if in_backward(node):  # eager has kept what it reads, whatever else reads it
             mark_as_backward(first)
         return first
 
     return first_of
+
+
+def _same_counts(one: fx.Node, other: fx.Node) -> bool:
+    """Whether two values that are computed alike have the same sizes by name: what depends on data
+    is counted anew by each operator, and has another name."""
+    values = one.meta.get("val"), other.meta.get("val")
+    extents = ([extent for extent, *_ in data_extents(value)] for value in values)
+    numbers = [expression_of(value) for value in values if is_symbolic(value)]
+    return next(extents) == next(extents) and len(set(numbers)) <= 1
 
 
 def _part_of_key(value: Any) -> Any:

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -46,6 +47,7 @@ from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
+from flambeau_capture.graph.operator_effects import DRAWS
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.top_frame import Finished, Restart, Stopped, TopFrame
@@ -307,8 +309,11 @@ class FrameConversion:
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         checks = any(node.target is compat.assert_operator() for node in module.graph.nodes)
+        if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
+            compiled = _giving_back_draws(compiled)
+            calls_that_raise = replace(calls_that_raise, drew=False)
+        left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:
@@ -432,6 +437,23 @@ class _Raising:
             raise Unsupported(self.report)
 
         return disabled(raising)
+
+
+def _giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """What was compiled; where it raises, the random state is as before: the program runs again."""
+
+    def call(*inputs: Any) -> Any:
+        devices = {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
+        before = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
+        try:
+            return compiled(*inputs)
+        except Exception:
+            torch.set_rng_state(before[0])
+            for device, state in before[1].items():
+                torch.cuda.set_rng_state(state, device)
+            raise
+
+    return call
 
 
 def _with_inference_state(

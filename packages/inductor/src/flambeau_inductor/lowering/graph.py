@@ -30,6 +30,7 @@ from flambeau_inductor.indexing import (
     Size,
     as_expr,
     decide_equal,
+    depends_on_data,
     hint,
     same,
     same_sizes,
@@ -49,6 +50,7 @@ from flambeau_inductor.ir.tensors import (
     Result,
     TensorGraph,
     View,
+    dims_of,
 )
 from flambeau_inductor.lowering.context import (
     Context,
@@ -341,6 +343,9 @@ def _laid_out(ctx: Context, name: str, result: Any) -> Any:
 def _in_layout(ctx: Context, node: Node | None, meta: Layout | None) -> Node | None:
     if node is None or meta is None:
         return node
+    if depends_on_data((*node.shape, *meta.shape)) and len(node.shape) == len(meta.shape):
+        # one size by two names: sums of parts, and what they are parts of
+        node = ctx.view(node, meta.shape, dims_of(len(meta.shape)))
     assert same_sizes(node.shape, meta.shape) and node.dtype == meta.dtype, (
         f"{node.name}: lowered to {node.dtype}{list(node.shape)}, metadata say {meta}"
     )
