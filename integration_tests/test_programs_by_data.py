@@ -26,14 +26,16 @@ class Case:
     program: Callable[..., Any]
     make: Make
     trains: bool = True
+    backends: Sequence[str] = ("aot_eager", "inductor")
 
 
 CASES: dict[str, Case] = {}
 
 
-def case(make: Make, trains: bool = True) -> Callable[[Any], Any]:
+def case(make: Make, trains: bool = True, backends: str = "") -> Callable[[Any], Any]:
     def keep(program: Callable[..., Any]) -> Callable[..., Any]:
-        CASES[program.__name__] = Case(program, make, trains)
+        which = tuple(backends.split()) or Case.backends
+        CASES[program.__name__] = Case(program, make, trains, which)
         return program
 
     return keep
@@ -182,7 +184,7 @@ def without_overlaps(boxes: Tensor, scores: Tensor) -> Tensor:
     return order[(overlap > 0.5).triu(1).sum(0) == 0]
 
 
-@case(boxed, trains=False)
+@case(boxed, trains=False, backends="inductor")
 def best_boxes_of_each_class(boxes: Tensor, scores: Tensor) -> Any:
     found = []
     for label in range(3):
@@ -318,8 +320,9 @@ def compared(program: Any, compiled: Any, given: Sequence[Tensor], trains: bool 
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "backend"), [(name, each) for name, one in CASES.items() for each in one.backends]
+)
 def test_one_graph(name: str, backend: str) -> None:
     one = CASES[name]
     torch.manual_seed(0)

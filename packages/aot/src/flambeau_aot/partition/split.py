@@ -28,7 +28,7 @@ from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
 from flambeau_aot.runtime_plan import Saved
-from flambeau_aot.sizes import has_symbols, is_symbolic
+from flambeau_aot.sizes import ARITHMETIC, has_symbols, is_symbolic
 
 aten = torch.ops.aten
 
@@ -160,7 +160,8 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     """Cut a joint graph so that exactly these values cross."""
     written = {joint.primals[primal] for primal in joint.plan.written}
     order = {node: index for index, node in enumerate(joint.graph.nodes)}
-    chosen = {_copied_as(node, written) for node in saved} - set(joint.symbols)
+    roots = {root for node in saved for root in _roots(node)}
+    chosen = {_copied_as(node, written) for node in roots} - set(joint.symbols)
     crossing = sorted(chosen, key=lambda node: order[node])
     numbers = {_as_tensor(node): node for node in crossing if is_symbolic(node.meta["val"])}
     carried = {node: tensor for tensor, node in numbers.items()}
@@ -203,6 +204,14 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
         recomputed=tuple(str(node.target) for node in twice if node.target is not operator.getitem),
         recomputed_share=sum(_work(node, known) for node in twice) / all_work if all_work else 0.0,
     )
+
+
+def _roots(node: fx.Node) -> Iterable[fx.Node]:
+    """The numbers that a number is computed of, which the backward part does again: sizes of what
+    it is given are made of them, too. Anything else itself."""
+    if node.target not in ARITHMETIC or not is_symbolic(node.meta["val"]):
+        return (node,)
+    return {root for part in node.all_input_nodes for root in _roots(part)}
 
 
 def _as_tensor(number: fx.Node) -> fx.Node:
