@@ -371,7 +371,7 @@ def _sized_views(item: _Planned, symbols: Sequence[Any], outputs: Sequence[fx.No
         return item
     of_output = item.source.kind == "output"
     base = outputs[item.source.index].meta["val"] if of_output else None
-    sizes = base.shape if isinstance(base, torch.Tensor) else ()
+    sizes: Sequence[Any] = base.shape if isinstance(base, torch.Tensor) else ()
     symbols = [*symbols, *(expression_of(size) if is_symbolic(size) else None for size in sizes)]
     steps = tuple(
         replace(step, sized=sized((step.args, step.kwargs), symbols))

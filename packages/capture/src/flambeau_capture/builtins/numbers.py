@@ -54,8 +54,8 @@ def _convert(kind: type) -> None:
             dtype = args[0].fake.dtype
             read = is_whole(dtype) or (kind is float and dtype.is_floating_point)
             if kind is not complex and read and len(args) == 1 and tx.data_sizes():
-                number = args[0].call_method(tx, "item", [], {})
-                return evaluate_call(tx, kind, [number], {}) if number.cls is not kind else number
+                item = args[0].call_method(tx, "item", [], {})
+                return evaluate_call(tx, kind, [item], {}) if item.cls is not kind else item
             number = known_number(tx, args[0]) if len(args) == 1 else None
             if number is not None:
                 return Constant(kind(number))

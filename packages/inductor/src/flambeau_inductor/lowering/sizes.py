@@ -198,9 +198,9 @@ class GraphSizes:
         if len(symbols) != 1 or not symbols[0].by_data:
             return
         (symbol,) = symbols
-        factor, offset = size.coefficient(symbol.name), size.substitute({symbol.name: 0})
-        if isinstance(factor, int) and factor > 0 and isinstance(plain(offset), int):
-            found = replace(source, factor=factor, offset=plain(offset))
+        factor, offset = size.coefficient(symbol.name), plain(size.substitute({symbol.name: 0}))
+        if isinstance(factor, int) and factor > 0 and isinstance(offset, int):
+            found = replace(source, factor=factor, offset=offset)
             self._within.setdefault(symbol.name, found)
 
     def made(self, sizes: Sequence[object]) -> list[tuple[str, int]]:

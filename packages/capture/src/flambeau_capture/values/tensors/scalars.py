@@ -158,10 +158,8 @@ def _from_beginning(tx: Tracer, key: SliceValue, size: Any) -> SliceValue:
     """A slice with no bound that counts from the end, and none beyond it, where data decides that;
     itself where that changes nothing."""
     low, high, step = key.bounds
-    placed = [_bound(tx, low, size), _bound(tx, high, size)]
-    if placed[0] is low and placed[1] is high:
-        return key
-    return SliceValue(*placed, step)
+    first, last = _bound(tx, low, size), _bound(tx, high, size)
+    return key if first is low and last is high else SliceValue(first, last, step)
 
 
 def _bound(tx: Tracer, bound: Value, size: Any) -> Value:
