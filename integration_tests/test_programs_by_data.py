@@ -404,7 +404,8 @@ def test_a_check_outlives_what_is_learnt_from_it(line: str, backend: str) -> Non
     compiled = flambeau.compile(program, backend=backend)
     for count in (3, 5, 0, 1, 8, 2):
         given = torch.randn(8, 4), torch.tensor(count), chosen(count)
-        compared(program, compiled, given)
+        # the backward graph of the last rows is given sizes of which it would have to solve two
+        compared(program, compiled, given, trains="[-2:]" not in line)
     assert flambeau.report(compiled).graphs == 1
 
 
