@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
@@ -26,8 +28,9 @@ from flambeau_capture.values.objects.attributes import class_attribute, find_in_
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.graph_calls import require_number
+from flambeau_capture.values.tensors.graph_calls import check_all, require_number, tensor_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 @opcode("JUMP", "JUMP_NO_INTERRUPT")
@@ -59,16 +62,64 @@ def _jump_if(name: str, holds: Callable[[Frame, Value], bool], or_pop: str = "")
 
 
 def _truth(frame: Frame, value: Value) -> bool:
-    """The truth of what a jump depends on. Where that is a number that depends on data, and the
-    program goes on to raise an AssertionError, the graph checks it."""
-    jump = frame.current
+    """The truth of what a jump depends on. Where that depends on data, and the program goes on to
+    raise an AssertionError, the graph checks it."""
     if isinstance(value, SymbolValue) and value.by_data and value.cls is bool:
-        body = frame.prepared.body.instructions
-        otherwise = body[frame.position] if jump.opname.endswith("TRUE") else jump.target
-        asserts = getattr(otherwise, "opname", "") == "LOAD_ASSERTION_ERROR"
-        if asserts and require_number(frame.tx, value, "an assertion of the program fails"):
+        if _asserts(frame, True) and require_number(frame.tx, value, _FAILS):
             return True
-    return value.truth(frame.tx)
+    try:
+        return value.truth(frame.tx)
+    except Break:
+        for truth in (True, False) if isinstance(value, TensorValue) else ():
+            if _asserts(frame, truth) and _check(frame, value, truth):
+                return truth
+        raise
+
+
+_FAILS = "an assertion of the program fails"
+
+
+def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
+    """Let the graph make the assertion about a tensor that the program is at; whether it can. What
+    the graph raises must be what the program raises, whether or not it can be run again as it is:
+    nothing was written before, no handler is near, the words are known."""
+    tx = frame.tx
+    words = _words(_otherwise(frame, truth))
+    if words is None or value.fake.numel() != 1 or tx.graph is not tx.graph.outermost:
+        return False
+    handled = any(one.current in one.prepared.regions for one in tx.frames)
+    if handled or tx.heap.writes() or tx.graph.effects.any():
+        return False
+    if not truth:
+        value = tensor_call(tx, "call_function", torch.logical_not, [value])
+    check_all(tx, value, AssertionError, words)
+    return True
+
+
+def _otherwise(frame: Frame, truth: bool) -> list[Instruction]:
+    """Where the program goes from a jump if what it depends on has not this truth."""
+    start = frame.position
+    if frame.current.opname.endswith("TRUE") is not truth:
+        assert frame.current.target is not None
+        start = frame.prepared.index[frame.current.target]
+    return frame.prepared.body.instructions[start:]
+
+
+def _asserts(frame: Frame, truth: bool) -> bool:
+    return _otherwise(frame, truth)[0].opname == "LOAD_ASSERTION_ERROR"
+
+
+def _words(instructions: list[Instruction]) -> tuple[str, ...] | None:
+    """The arguments of an assertion's error; None where they are computed."""
+    found = []
+    for instruction in instructions[1:]:
+        if instruction.opname == "RAISE_VARARGS":
+            return tuple(found)
+        if instruction.opname == "LOAD_CONST" and type(instruction.argval) is str:
+            found.append(instruction.argval)
+        elif instruction.opname not in ("PRECALL", "CALL", "CACHE"):
+            return None
+    return None
 
 
 _jump_if("POP_JUMP_IF_TRUE", lambda frame, value: _truth(frame, value), "JUMP_IF_TRUE_OR_POP")
