@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -69,6 +69,8 @@ class TensorValue(Value):
     written_grad: Value | None = None
     written_data: TensorValue | None = None
     written_flag: bool | None = None
+    #: methods that are to be called on the program's own tensor, in order
+    calls: list[tuple[str, Args]] = field(default_factory=list)
     frozen_from: fx.Node | None = None  # what it was before `requires_grad_(False)`
     untracked: bool = False  # whether the graph's node lacks the history that it has
     truth_known: bool | None = None  # of a comparison that no data can change
@@ -93,7 +95,8 @@ class TensorValue(Value):
         return self.node
 
     def own_object(self) -> Any:
-        written = self.written_data is not None or (self.in_graph() and self.fake._version != 0)
+        written = self.written_data is not None or bool(self.calls)
+        written = written or (self.in_graph() and self.fake._version != 0)
         return self.as_python() if self.real is None or written else self.real
 
     def in_graph(self) -> bool:
@@ -183,7 +186,10 @@ class TensorValue(Value):
         return (mine.shape, mine.dtype, mine.device) == (other.shape, other.dtype, other.device)
 
     def replay(self, writer: Any) -> None:
-        """Set the attributes of an existing tensor that are written."""
+        """Change an existing tensor as the program has: the methods that change its sizes, and the
+        attributes that are written."""
+        for method, args in self.calls:
+            writer.do(getattr(torch.Tensor, method), [self, *args])
         flag = None if self.written_flag is None else Constant(self.written_flag)
         written = {
             "data": self.written_data, "requires_grad": flag, "grad": self.written_grad,
