@@ -179,6 +179,19 @@ def wrappers() -> tuple[Any, ...]:
     return wrap.wrap, wrap.wrap_with_set_grad_enabled, wrap.wrap_with_autocast
 
 
+def result_types() -> tuple[type, ...]:
+    """The classes of results that have names for their items."""
+    found = vars(torch.return_types).values()
+    return tuple(each for each in found if hasattr(each, "n_sequence_fields"))
+
+
+def older_autocast_queries() -> tuple[Any, ...]:
+    """Deprecated queries of autocast, which name a device each."""
+    return _named(
+        torch, "is_autocast_cpu_enabled", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype"
+    )
+
+
 def function_applies() -> tuple[Any, ...]:
     """`torch.autograd.Function.apply`, as the function that its class method is made of."""
     found: Any = torch.autograd.Function.__dict__["apply"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
@@ -90,6 +91,24 @@ _state(
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
     torch.get_deterministic_debug_mode,
 )  # fmt: skip
+
+
+def _older_query(fn: Any) -> None:
+    """A query of that state which warns at each call that it is deprecated."""
+
+    @handles(fn)
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = evaluate_call(tx, fn, args, kwargs)
+        for each in said:
+            text, category = Constant(str(each.message)), tx.wrap_new(each.category)
+            tx.call(tx.wrap_new(warnings.warn), [text, category], {})
+        return found
+
+
+for _fn in compat.older_autocast_queries():
+    _older_query(_fn)
 
 
 def _facts(*fns: Any) -> None:
