@@ -223,10 +223,7 @@ def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
 
 def contains(iterator: Iterator[Any], item: Any) -> bool:
     """`item in iterator`, which is left after the first that equals it."""
-    for one in iterator:
-        if one is item or one == item:
-            return True
-    return False
+    return any(one is item or one == item for one in iterator)
 
 
 def count_of(a: Iterable[Any], b: Any) -> int:

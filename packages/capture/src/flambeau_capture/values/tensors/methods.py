@@ -102,6 +102,8 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     if name == "__dict__":
         tensor.unknown("attribute '__dict__'")
     found = getattr(torch.Tensor, name, _MISSING)
+    if found is _MISSING and name in tensor.attributes:
+        return tensor.attributes[name]
     if found is _MISSING:
         if tensor.real is not None and tensor.source is not None and hasattr(tensor.real, name):
             return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
