@@ -24,7 +24,8 @@ USES = {
     "deleted": "t.tag = 1\ndel t.tag\nreturn hasattr(t, 'tag'), t",
     "missing": "return t.nothing",
     "a class": "t.tag = int\nt.fn = abs\nreturn t.fn(t), t.tag(2)",
-    "checkpointed": "t.tag = 2\nreturn checkpoint(lambda v: v.sin() * v.tag, t, use_reentrant=False)",
+    "checkpointed": "t.tag = 2\n"
+    "return checkpoint(lambda v: v.sin() * v.tag, t, use_reentrant=False)",
 }
 WHOLE = set(USES) - {"after a break", "deleted", "checkpointed", "missing"}
 
