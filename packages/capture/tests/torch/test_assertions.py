@@ -1,4 +1,5 @@
-"""`assert` of what depends on a tensor's data: a check of the graph, or a break; never another end.
+"""`assert`, or an `if` that raises, of what depends on a tensor's data: a check of the graph, or a
+break; never another end.
 
 Generated: forms of the statement by where it stands, each with data that passes and that fails.
 """
@@ -14,18 +15,30 @@ FORMS = {
     "a number": "assert x.min().clamp(min=0), 'not zero'",
     "both": "assert (x > 0).all() and x[0] == 1, 'both'",
     "either constant": "assert n == 0 or x[0] == 1, 'either'",
+    "an if": "if (x < 0).any(): raise ValueError('negative')",
+    "an if not": "if not (x > 0).all(): raise RuntimeError('not positive')",
+    "a bare class": "if x[0] != 1: raise IndexError",
+    "no words": "if x[0] != 1: raise TypeError()",
+    "an else": "if x[0] == 1: n += 1\nelse: raise KeyError('key')",
+    "of two": "if x[0] != 1 or x[1] < 0: raise ValueError('of two')",
+    "an own error": "if x[0] != 1: raise Own('mine')",
+    "a hidden error": "if x[0] != 1: raise OSError('hidden')",
+    "two words": "if x[0] != 1: raise ValueError('a', 'b')",
+    "a cause": "if x[0] != 1: raise ValueError('a') from None",
     "computed words": "assert (x > 0).all(), f'{n} and {x[0].item()}'",
     "many elements": "assert x == 1, 'ambiguous'",
 }
-WHOLE = set(FORMS) - {"computed words", "many elements"}
+WHOLE = set(FORMS) - {
+    "computed words", "many elements", "an own error", "a hidden error", "two words", "a cause",
+}  # fmt: skip
 PLACES = {
     "first": "FORM\nreturn x * 2",
     "later": "y = x.sin()\nFORM\nz = y * 2\nreturn z + 1",
     "called": "def check(x, n):\n    FORM\ncheck(x, n)\nreturn x.cos()",
     "after a write": "LOG.append(n)\nx.add_(0)\nFORM\nreturn x * 2",
     "before a write": "FORM\nLOG.append(n)\nx.mul_(2)\nreturn x * 2",
-    "handled": "try:\n    FORM\nexcept AssertionError as e:\n    return x - len(str(e))\nreturn x",
-    "then a write, handled": "try:\n    FORM\n    x.mul_(2)\nexcept AssertionError:\n    return x\n"
+    "handled": "try:\n    FORM\nexcept Exception as e:\n    return x - len(str(e))\nreturn x",
+    "then a write, handled": "try:\n    FORM\n    x.mul_(2)\nexcept Exception:\n    return x\n"
     "return x + 1",
     "finally": "try:\n    FORM\nfinally:\n    LOG.append(2)\nreturn x",
     "no_grad": "with torch.no_grad():\n    FORM\nreturn x * 2",
@@ -35,10 +48,16 @@ IN_GRAPH = {"first", "later", "called", "before a write"}
 DATA = ([1.0, 2.0], [1.0, -2.0], [-1.0, 2.0], [float("nan"), 2.0], [1.0, 0.0])
 
 
+class Own(Exception):
+    """An error of the program's own."""
+
+
 def function(place, form):
-    body = PLACES[place].split("\n")
-    lines = [line.replace("FORM", FORMS[form]) for line in body]
-    space = {"torch": torch, "LOG": []}
+    lines = []
+    for line in PLACES[place].split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += line.replace("FORM", FORMS[form].replace("\n", f"\n{indent}")).split("\n")
+    space = {"torch": torch, "LOG": [], "Own": Own, "OSError": Own}
     exec(compile("def f(x, n=1):\n" + "\n".join("    " + i for i in lines), place, "exec"), space)
     return space["f"], space["LOG"]
 
@@ -53,7 +72,7 @@ def seen(fn, log, data, grad):
             end.sum().backward()
         end = end.tolist(), None if x.grad is None else x.grad.tolist()
     except Exception as error:
-        end = type(error), error.args if isinstance(error, AssertionError) else None
+        end = type(error), None if "ambiguous" in str(error) else error.args
     return str((end, given.tolist(), log, torch.is_grad_enabled()))
 
 

@@ -15,8 +15,10 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp.frame import ErrorState, Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused
+from flambeau_capture.interp.opcodes.variables import global_value
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -63,36 +65,34 @@ def _jump_if(name: str, holds: Callable[[Frame, Value], bool], or_pop: str = "")
 
 def _truth(frame: Frame, value: Value) -> bool:
     """The truth of what a jump depends on. Where that depends on data, and the program goes on to
-    raise an AssertionError, the graph checks it."""
+    raise an error, the graph checks it."""
     if isinstance(value, SymbolValue) and value.by_data and value.cls is bool:
-        if _asserts(frame, True) and require_number(frame.tx, value, _FAILS):
+        asserts = _otherwise(frame, True)[0].opname == "LOAD_ASSERTION_ERROR"
+        if asserts and require_number(frame.tx, value, "an assertion of the program fails"):
             return True
     try:
         return value.truth(frame.tx)
     except Break:
         for truth in (True, False) if isinstance(value, TensorValue) else ():
-            if _asserts(frame, truth) and _check(frame, value, truth):
+            if _check(frame, value, truth):
                 return truth
         raise
 
 
-_FAILS = "an assertion of the program fails"
-
-
 def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
-    """Let the graph make the assertion about a tensor that the program is at; whether it can. What
-    the graph raises must be what the program raises, whether or not it can be run again as it is:
-    nothing was written before, no handler is near, the words are known."""
+    """Let the graph raise what the program raises if a tensor has not this truth; whether it can.
+    It must be the program's error, whether or not the call can be run again as it is: nothing was
+    written before, no handler is near, the words are known."""
     tx = frame.tx
-    words = _words(_otherwise(frame, truth))
-    if words is None or value.fake.numel() != 1 or tx.graph is not tx.graph.outermost:
+    raised = _raised(frame, _otherwise(frame, truth))
+    if raised is None or value.fake.numel() != 1 or tx.graph is not tx.graph.outermost:
         return False
     handled = any(one.current in one.prepared.regions for one in tx.frames)
     if handled or tx.heap.writes() or tx.graph.effects.any():
         return False
     if not truth:
         value = tensor_call(tx, "call_function", torch.logical_not, [value])
-    check_all(tx, value, AssertionError, words)
+    check_all(tx, value, *raised)
     return True
 
 
@@ -105,19 +105,27 @@ def _otherwise(frame: Frame, truth: bool) -> list[Instruction]:
     return frame.prepared.body.instructions[start:]
 
 
-def _asserts(frame: Frame, truth: bool) -> bool:
-    return _otherwise(frame, truth)[0].opname == "LOAD_ASSERTION_ERROR"
-
-
-def _words(instructions: list[Instruction]) -> tuple[str, ...] | None:
-    """The arguments of an assertion's error; None where they are computed."""
-    found = []
-    for instruction in instructions[1:]:
-        if instruction.opname == "RAISE_VARARGS":
-            return tuple(found)
-        if instruction.opname == "LOAD_CONST" and type(instruction.argval) is str:
-            found.append(instruction.argval)
-        elif instruction.opname not in ("PRECALL", "CALL", "CACHE"):
+def _raised(
+    frame: Frame, instructions: list[Instruction]
+) -> tuple[type[Exception], tuple[str, ...]] | None:
+    """The error that instructions raise and do nothing else, with its arguments: of a class of
+    Python's, with no words or with constant ones."""
+    kind, words = None, []
+    for instruction in instructions:
+        name, given = instruction.opname, instruction.argval
+        if name == "LOAD_ASSERTION_ERROR":
+            kind = AssertionError
+        elif name == "LOAD_GLOBAL" and kind is None and given in ERRORS:
+            found = global_value(frame, given)
+            kind = found.as_python() if isinstance(found, ClassValue) else None
+            if kind is not ERRORS[given]:
+                return None
+        elif name == "LOAD_CONST" and kind is not None and type(given) is str and given:
+            words.append(given)
+        elif name == "RAISE_VARARGS":
+            fits = kind is not None and instruction.arg == 1 and len(words) < 2
+            return (kind, tuple(words)) if fits and kind is not None else None
+        elif name not in ("PRECALL", "CALL", "CACHE", "PUSH_NULL", "NOP"):
             return None
     return None
 
