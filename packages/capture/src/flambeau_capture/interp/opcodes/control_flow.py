@@ -73,8 +73,8 @@ def _truth(frame: Frame, value: Value) -> bool:
     try:
         return value.truth(frame.tx)
     except Break:
-        for truth in (True, False) if isinstance(value, TensorValue) else ():
-            if _check(frame, value, truth):
+        for truth in (True, False):
+            if isinstance(value, TensorValue) and _check(frame, value, truth):
                 return truth
         raise
 
