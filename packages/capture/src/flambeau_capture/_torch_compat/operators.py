@@ -165,13 +165,31 @@ def loops() -> tuple[Any, ...]:
     return (while_loop,)
 
 
-def associative_scans() -> tuple[Any, ...]:
-    """`associative_scan`, where torch has it."""
-    try:
-        from torch._higher_order_ops.associative_scan import associative_scan
-    except ImportError:
-        return ()
-    return (associative_scan,)
+def loops_over_slices() -> tuple[Any, ...]:
+    """`associative_scan`, `map`, `scan`."""
+    from torch import _higher_order_ops as operators
+
+    return operators.associative_scan, operators.map, operators.scan
+
+
+def wrappers() -> tuple[Any, ...]:
+    """Operators that call a function: as it is, with a grad mode, under autocast."""
+    from torch._higher_order_ops import wrap
+
+    return wrap.wrap, wrap.wrap_with_set_grad_enabled, wrap.wrap_with_autocast
+
+
+def result_types() -> tuple[type, ...]:
+    """The classes of results that have names for their items."""
+    found = vars(torch.return_types).values()
+    return tuple(each for each in found if hasattr(each, "n_sequence_fields"))
+
+
+def older_autocast_queries() -> tuple[Any, ...]:
+    """Deprecated queries of autocast, which name a device each."""
+    return _named(
+        torch, "is_autocast_cpu_enabled", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype"
+    )
 
 
 def function_applies() -> tuple[Any, ...]:

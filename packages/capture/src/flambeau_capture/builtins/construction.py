@@ -163,6 +163,16 @@ def _legacy_tensor(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> 
     raise Break("FB0012", f"call of {kind.describe()}")
 
 
+@makes(*compat.result_types())
+def _result_of_torch(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    """`torch.return_types.max((values, indices))`."""
+    python_class: Any = kind.python_class
+    items = unpack(tx, args[0]) if len(args) == 1 and not kwargs else []
+    if len(items) != python_class.n_sequence_fields:
+        raise Break("FB0005", f"call of {kind.describe()}")
+    return TupleValue(items, python_class)
+
+
 TYPES[type(torch.FloatTensor)] = CallRule(
     Action.MAKE, "legacy classes of tensors", _legacy_tensor, of_called=True
 )

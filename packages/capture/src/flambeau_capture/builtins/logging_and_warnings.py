@@ -15,13 +15,21 @@ import logging
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+    needing,
+    objects_of,
+)
 from flambeau_capture.values.constant import LITERALS, Constant, evaluate
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.call_rules import (
@@ -32,6 +40,7 @@ from flambeau_capture.values.functions.call_rules import (
     describe_call,
     handles,
 )
+from flambeau_capture.values.higher_order.context_managers import ContextManager
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.graph_calls import warn_at
@@ -106,6 +115,110 @@ def _put_off(tx: Tracer, where: Any, shown: str, ends_well: Callable[[Any], bool
     tx.guard(source, "CALL", ends_well, "gives messages to no code of the program")
 
 
+class WarningFilters(ContextManager):
+    """`warnings.catch_warnings`, which does not record. While it is entered under capture, Python's
+    filters are as the program has set them. filters: those that it has set since, first ones first
+    in the module's list; calls: the calls that set them."""
+
+    live: Any = None
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        super().__init__(warnings.catch_warnings)
+        self.named = named
+        self.calls: list[tuple[Any, ...]] = []
+        self.filters: list[Any] = []
+
+    def enter(self, tx: Tracer) -> Value:
+        before = [*warnings.filters]
+        self.inside, self.live = True, warnings.catch_warnings(**self.named)
+        self.live.__enter__()
+        tx.entered.append(self)
+        self._note(before)
+        return Constant(None)
+
+    def leave(self, tx: Tracer) -> None:
+        tx.entered.remove(self)
+        self.live.__exit__(None, None, None)
+        self.live, self.inside = None, False
+        tx.heap.log(DeferredCall(_filtered, []))
+
+    def record_exit(self, tx: Tracer) -> None:
+        """The graph has no part in it."""
+
+    def set(self, tx: Tracer, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        before = [*warnings.filters]
+        evaluate(tx, fn, *args, **kwargs)
+        self.calls.append((fn, tuple(args), tuple(kwargs.items())))
+        self._note(before)
+        tx.heap.changed()
+
+    def _note(self, before: Sequence[Any]) -> None:
+        if list(warnings.filters) != before:
+            self.filters.append(warnings.filters[0])
+
+    def ignores(self, text: str, kind: type[Warning], module: str, lineno: int) -> bool:
+        """Whether a filter of its own is the first to fit a warning, and ignores it."""
+        for row in warnings.filters:
+            if row not in self.filters:
+                return False
+            action, words, category, place, line = row
+            if (words is not None and not words.match(text)) or not issubclass(kind, category):
+                continue
+            if (place is None or place.match(module)) and line in (0, lineno):
+                return bool(action == "ignore")
+        return False
+
+    def reconstruct(self, writer: Any) -> None:
+        made = [Constant(tuple(self.named.items())), Constant(tuple(self.calls))]
+        with writer.building(self):
+            writer.call(_filtering, [*made, Constant(self.inside)])
+
+
+def _filtered() -> None:
+    """What has been said once may be said again after filters have been changed."""
+    with warnings.catch_warnings():
+        pass
+
+
+def _filtering(named: Any, calls: Any, inside: bool) -> Any:
+    made = warnings.catch_warnings(**dict(named))
+    if inside:
+        made.__enter__()
+        for fn, args, kwargs in calls:
+            fn(*args, **dict(kwargs))
+    return made
+
+
+@handles(warnings.catch_warnings)
+def _catch(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    shown = f"call_function {describe_call(warnings.catch_warnings, args)}"
+    with needing("FB0023", lambda error: f"{shown} with {error}"):
+        named = {name: value.as_python() for name, value in kwargs.items()}
+    if args or named.pop("record", False) or named.get("module") is not None:
+        raise Break("FB0023", shown)
+    evaluate(tx, warnings.catch_warnings, **named)
+    return WarningFilters(named)
+
+
+def _set_filter(fn: Any) -> None:
+    @handles(fn)
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        shown = f"call_function {describe_call(fn, args)}"
+        inside = tx.entered[-1] if tx.entered else None
+        if not isinstance(inside, WarningFilters):  # filters that stay
+            raise Break("FB0023", shown)
+        with needing("FB0023", lambda error: f"{shown} with {error}"):
+            plain, named = objects_of(args, kwargs)
+        if named.get("append") or len(plain) > (3 if fn is warnings.simplefilter else 5):
+            raise Break("FB0023", shown)
+        inside.set(tx, fn, plain, named)
+        return Constant(None)
+
+
+for _fn in (warnings.simplefilter, warnings.filterwarnings):
+    _set_filter(_fn)
+
+
 @handles(warnings.warn)
 def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("message", "category", "stacklevel"), args), **kwargs)
@@ -123,6 +236,13 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         text = _known(message)
     if text is None or not isinstance(text.value, str):
         raise Break("FB0023", f"call_function {shown}")
+    inside = next((one for one in tx.entered[::-1] if isinstance(one, WarningFilters)), None)
+    if inside is not None:
+        module = str(frame.namespace.get("__name__") or "<string>")
+        kind = (None if category is None else category.as_python()) or UserWarning
+        if inside.ignores(text.value, kind, module, frame.lineno):
+            return Constant(None)
+        raise Break("FB0023", f"call_function {shown} inside catch_warnings")
     _put_off(tx, warnings, f"call_function {shown}", _is_shown_by_python)
     if not tx.options.nopython:
         now = tx.get_attr(tx.wrap(warnings, ConstantSource(warnings)), "showwarning").as_python()

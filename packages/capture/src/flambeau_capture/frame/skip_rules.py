@@ -42,6 +42,7 @@ LIBRARIES: dict[str, LibraryRule] = {
     "torch._tensor_str": LibraryRule("FB0003"),
     "torch.autograd.function": LibraryRule("FB0007"),
     "torch.random": LibraryRule("FB0024"),
+    "torch._higher_order_ops": LibraryRule("FB0025"),  # queries whether torch compiles
     **dict.fromkeys(
         (
             "torch._dynamo", "torch._inductor", "torch._functorch", "torch.distributed",

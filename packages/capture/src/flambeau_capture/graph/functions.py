@@ -370,6 +370,6 @@ def require_all() -> Any:
 
     def check(valid: torch.Tensor, error: str, text: str) -> None:
         if not bool(valid.all()):
-            raise ERRORS[error](text)
+            raise ERRORS[error](*([text] if text else ()))
 
     return _operator("require_all", "str error", check)

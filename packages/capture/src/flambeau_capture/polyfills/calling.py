@@ -19,6 +19,17 @@ def call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return fn(*args, **kwargs)
 
 
+def within(fn: Callable[..., Any], kind: Any, given: tuple[Any, ...]) -> Callable[..., Any]:
+    """A function decorated with a context manager of torch's."""
+
+    @functools.wraps(fn)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        with kind(*given):
+            return fn(*args, **kwargs)
+
+    return decorated
+
+
 def itemgetter(item: Any, *items: Any) -> Callable[[Any], Any]:
     if not items:
         return lambda obj: obj[item]

@@ -221,6 +221,11 @@ def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
     return tuple([branch(mine) for mine in waiting])
 
 
+def contains(iterator: Iterator[Any], item: Any) -> bool:
+    """`item in iterator`, which is left after the first that equals it."""
+    return any(one is item or one == item for one in iterator)
+
+
 def count_of(a: Iterable[Any], b: Any) -> int:
     count = 0
     for item in a:

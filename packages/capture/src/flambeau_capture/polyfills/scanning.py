@@ -1,8 +1,8 @@
-"""Polyfills of torch's associative scan, sequential checkpoints and checks of sizes.
+"""Polyfills of torch's loops over a dimension, sequential checkpoints and checks of sizes.
 
-In, out: what the functions of the same name take and give. Invariant: the function of a scan is
-called a number of times that grows with the logarithm of the length (Blelloch, Prefix sums and
-their applications, 1990).
+In, out: what the functions of the same name take and give. Invariant: the function of an
+associative scan is called a number of times that grows with the logarithm of the length (Blelloch,
+Prefix sums and their applications, 1990); that of a map or a scan once for each slice, in order.
 """
 
 from __future__ import annotations
@@ -62,6 +62,122 @@ def _interleave(even: Any, odd: Any) -> Any:
     count = odd.shape[0]
     both = torch.stack([even[:count], odd], dim=1).flatten(0, 1)
     return both if even.shape[0] == count else torch.cat([both, even[count:]])
+
+
+#: the most slices whose calls are written out in the graph, one after the other
+LONGEST = 128
+
+
+def refuse(what: str) -> None:
+    """Never run: a call of it ends the graph, and torch's own function says what is the case."""
+    raise NotImplementedError(what)
+
+
+def map_slices(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
+    """`map`: what a function gives for each slice along the first dimension, stacked."""
+    leaves, spec = pytree.tree_flatten(xs)
+    _check_slices(leaves, 0)
+    steps = [
+        pytree.tree_flatten(f(pytree.tree_unflatten([leaf[i] for leaf in leaves], spec), *args))
+        for i in range(leaves[0].shape[0])
+    ]
+    stacked = _stacked([found for found, _ in steps])
+    _check_history([*leaves, *pytree.tree_leaves(args)], stacked)
+    return pytree.tree_unflatten(stacked, steps[0][1])
+
+
+def scan(
+    combine_fn: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    *,
+    dim: int = 0,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """The last carry, and what else each step gives, stacked along `dim`."""
+    leaves, spec = pytree.tree_flatten(xs)
+    before, carried = pytree.tree_flatten(init)
+    if not before or not all(isinstance(leaf, torch.Tensor) for leaf in before):
+        refuse("a scan that carries what is no tensor")
+    if leaves and isinstance(leaves[0], torch.Tensor) and dim < 0:
+        dim += leaves[0].dim()
+    _check_slices(leaves, dim)
+    length = leaves[0].shape[dim]
+    carry, steps, shape = init, [], carried
+    for i in range(length - 1, -1, -1) if reverse else range(length):
+        given = pytree.tree_unflatten([leaf.select(dim, i) for leaf in leaves], spec)
+        carry, out = combine_fn(carry, given)
+        after, now = pytree.tree_flatten(carry)
+        if now != carried or [_metadata(x) for x in after] != [_metadata(x) for x in before]:
+            refuse("a scan that changes the metadata of what it carries")
+        found, shape = pytree.tree_flatten(out)
+        steps.append(found)
+    stacked = _stacked(steps[::-1] if reverse else steps)
+    _check_history([*before, *leaves], [*pytree.tree_leaves(carry), *stacked])
+    moved = [torch.movedim(x, 0, dim) if dim and dim < x.dim() else x for x in stacked]
+    return carry, pytree.tree_unflatten(moved, shape)
+
+
+def _check_slices(leaves: list[Any], dim: int) -> None:
+    if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        refuse("a loop over what is no tensor")
+    if any(dim < 0 or leaf.dim() <= dim for leaf in leaves):
+        refuse("a loop over a dimension that is not there")
+    lengths = {leaf.shape[dim] for leaf in leaves}
+    if len(lengths) != 1 or not 0 < leaves[0].shape[dim] <= LONGEST:
+        refuse("a loop over slices of several counts, over none, or over very many")
+
+
+def _stacked(steps: list[list[Any]]) -> list[Any]:
+    if len({len(step) for step in steps}) != 1:
+        refuse("a loop whose steps answer differently")
+    columns = list(zip(*steps))
+    for column in columns:
+        if not all(isinstance(x, torch.Tensor) for x in column):
+            refuse("a loop that gives what is no tensor")
+        if any(_metadata(x) != _metadata(column[0]) for x in column):
+            refuse("a loop whose steps answer differently")
+    return [torch.stack(column) for column in columns]
+
+
+def _check_history(given: list[Any], made: list[Any]) -> None:
+    """torch's own is one node of autograd, and all that it makes requires grad, or nothing does."""
+    flags = {x.requires_grad for x in made if x.is_floating_point() or x.is_complex()}
+    tensors = [x for x in given if isinstance(x, torch.Tensor)]
+    if torch.is_grad_enabled() and False in flags:
+        if True in flags or any(x.requires_grad for x in tensors):
+            refuse("a loop of whose results some require grad")
+
+
+def _metadata(x: Any) -> tuple[Any, ...]:
+    return x.dtype, x.device, tuple(x.shape)
+
+
+def wrap(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return func(*args, **kwargs)
+
+
+def wrap_with_set_grad_enabled(
+    enable_grad: bool, wrapped_func: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(enable_grad)
+    found = wrapped_func(*args, **kwargs)
+    torch.set_grad_enabled(before)
+    return found
+
+
+def wrap_with_autocast(
+    device_type: str,
+    dtype: torch.dtype | None,
+    enabled: bool,
+    cache_enabled: bool | None,
+    wrapped_func: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    with torch.autocast(device_type, dtype, enabled, cache_enabled):
+        return wrapped_func(*args, **kwargs)
 
 
 def checkpoint_sequential(

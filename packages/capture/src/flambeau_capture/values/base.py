@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import torch
 
 from flambeau_capture.breaks import Break, UserLine
+from flambeau_capture.polyfills import iterating
 from flambeau_capture.source import Source
 
 if TYPE_CHECKING:
@@ -218,6 +219,9 @@ class IteratorValue(Value):
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return self
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return tx.call_python(iterating.contains, [self, item], {}).truth(tx)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in ("__next__", "__iter__"):

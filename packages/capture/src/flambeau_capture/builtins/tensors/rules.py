@@ -15,6 +15,7 @@ from flambeau_capture.values.tensors import (
     data_numbers,
     methods,
     scalars,
+    shape_changes,
     wrapper_subclasses,
 )
 from flambeau_capture.values.tensors.graph_calls import in_general
@@ -61,6 +62,8 @@ TENSOR_RULES = TensorRules(
         "register_hook": backward.register,
         "retain_grad": gradients.keep_grad,
         "requires_grad_": gradients.begin,
+        "set_": data_assignment.set_tensor,
+        **shape_changes.CHANGES,
     },
     wrapper=wrapper_subclasses.existing_wrapper,
     made_wrapper=wrapper_subclasses.made_wrapper,

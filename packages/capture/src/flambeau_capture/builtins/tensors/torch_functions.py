@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
@@ -19,7 +20,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.tensors.nested_lists import tensor_of_open
 from flambeau_capture.frame.dynamism import is_compiling
-from flambeau_capture.graph.functions import ERRORS, require, require_all
+from flambeau_capture.graph.functions import ERRORS, require
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills import scanning
 from flambeau_capture.source import ConstantSource
@@ -42,7 +43,7 @@ from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.higher_order.context_managers import answered_outside
 from flambeau_capture.values.numpy.arrays import ArrayValue, rules
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.graph_calls import graph_call, require_number
+from flambeau_capture.values.tensors.graph_calls import check_all, graph_call, require_number
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -90,6 +91,24 @@ _state(
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
     torch.get_deterministic_debug_mode,
 )  # fmt: skip
+
+
+def _older_query(fn: Any) -> None:
+    """A query of that state which warns at each call that it is deprecated."""
+
+    @handles(fn)
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = evaluate_call(tx, fn, args, kwargs)
+        for each in said:
+            text, category = Constant(str(each.message)), tx.wrap_new(each.category)
+            tx.call(tx.wrap_new(warnings.warn), [text, category], {})
+        return found
+
+
+for _fn in compat.older_autocast_queries():
+    _older_query(_fn)
 
 
 def _facts(*fns: Any) -> None:
@@ -255,8 +274,7 @@ def _check_elements(tx: Tracer, fn: Any, head: list[Any], args: Args, kwargs: Kw
     except Exception as error:
         if not valid or type(error) is not ERRORS.get(type(error).__name__):
             raise Break("FB0010", f"a check that raises {type(error).__name__}") from None
-        rest = [Constant(type(error).__name__), Constant(str(error))]
-        graph_call(tx, "call_function", require_all(), [cond, *rest], {})
+        check_all(tx, cond, type(error), (str(error),))
     return Constant(None)
 
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp.frame import ErrorState, Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused
+from flambeau_capture.interp.opcodes.variables import global_value
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -26,8 +30,9 @@ from flambeau_capture.values.objects.attributes import class_attribute, find_in_
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.graph_calls import require_number
+from flambeau_capture.values.tensors.graph_calls import check_all, require_number, tensor_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 @opcode("JUMP", "JUMP_NO_INTERRUPT")
@@ -59,16 +64,70 @@ def _jump_if(name: str, holds: Callable[[Frame, Value], bool], or_pop: str = "")
 
 
 def _truth(frame: Frame, value: Value) -> bool:
-    """The truth of what a jump depends on. Where that is a number that depends on data, and the
-    program goes on to raise an AssertionError, the graph checks it."""
-    jump = frame.current
+    """The truth of what a jump depends on. Where that depends on data, and the program goes on to
+    raise an error, the graph checks it."""
     if isinstance(value, SymbolValue) and value.by_data and value.cls is bool:
-        body = frame.prepared.body.instructions
-        otherwise = body[frame.position] if jump.opname.endswith("TRUE") else jump.target
-        asserts = getattr(otherwise, "opname", "") == "LOAD_ASSERTION_ERROR"
+        asserts = _otherwise(frame, True)[0].opname == "LOAD_ASSERTION_ERROR"
         if asserts and require_number(frame.tx, value, "an assertion of the program fails"):
             return True
-    return value.truth(frame.tx)
+    try:
+        return value.truth(frame.tx)
+    except Break:
+        for truth in (True, False):
+            if isinstance(value, TensorValue) and _check(frame, value, truth):
+                return truth
+        raise
+
+
+def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
+    """Let the graph raise what the program raises if a tensor has not this truth; whether it can.
+    It must be the program's error, whether or not the call can be run again as it is: nothing was
+    written before, no handler is near, the words are known."""
+    tx = frame.tx
+    raised = _raised(frame, _otherwise(frame, truth))
+    if raised is None or value.fake.numel() != 1 or tx.graph is not tx.graph.outermost:
+        return False
+    handled = any(one.current in one.prepared.regions for one in tx.frames)
+    if handled or tx.heap.writes() or tx.graph.effects.any():
+        return False
+    if not truth:
+        value = tensor_call(tx, "call_function", torch.logical_not, [value])
+    check_all(tx, value, *raised)
+    return True
+
+
+def _otherwise(frame: Frame, truth: bool) -> list[Instruction]:
+    """Where the program goes from a jump if what it depends on has not this truth."""
+    start = frame.position
+    if frame.current.opname.endswith("TRUE") is not truth:
+        assert frame.current.target is not None
+        start = frame.prepared.index[frame.current.target]
+    return frame.prepared.body.instructions[start:]
+
+
+def _raised(
+    frame: Frame, instructions: list[Instruction]
+) -> tuple[type[Exception], tuple[str, ...]] | None:
+    """The error that instructions raise and do nothing else, with its arguments: of a class of
+    Python's, with no words or with constant ones."""
+    kind, words = None, []
+    for instruction in instructions:
+        name, given = instruction.opname, instruction.argval
+        if name == "LOAD_ASSERTION_ERROR":
+            kind = AssertionError
+        elif name == "LOAD_GLOBAL" and kind is None and given in ERRORS:
+            found = global_value(frame, given)
+            kind = found.as_python() if isinstance(found, ClassValue) else None
+            if kind is not ERRORS[given]:
+                return None
+        elif name == "LOAD_CONST" and kind is not None and type(given) is str and given:
+            words.append(given)
+        elif name == "RAISE_VARARGS":
+            fits = kind is not None and instruction.arg == 1 and len(words) < 2
+            return (kind, tuple(words)) if fits and kind is not None else None
+        elif name not in ("PRECALL", "CALL", "CACHE", "PUSH_NULL", "NOP"):
+            return None
+    return None
 
 
 _jump_if("POP_JUMP_IF_TRUE", lambda frame, value: _truth(frame, value), "JUMP_IF_TRUE_OR_POP")

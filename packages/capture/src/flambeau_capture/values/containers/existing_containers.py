@@ -163,9 +163,17 @@ def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
     return made
 
 
+#: classes of which Python and torch say what their hashes are, and what they equal
+_EQUAL_TO_ITSELF = frozenset(LITERALS) | {
+    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
+    types.WrapperDescriptorType, types.ModuleType, torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+}  # fmt: skip
+
+
 def _set(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
     items = list(base.__iter__(obj))  # type: ignore[attr-defined]
-    if not all(type(item) in LITERALS or isinstance(item, type) for item in items):
+    if not all(type(item) in _EQUAL_TO_ITSELF or isinstance(item, type) for item in items):
         return NotImplemented
     if type(obj) is frozenset:
         tx.guard(source, "CONSTANT_MATCH", obj)

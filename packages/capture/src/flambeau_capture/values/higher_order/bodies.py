@@ -116,6 +116,8 @@ def arguments(
 ) -> tuple[Value, Any]:
     """An argument inside the body (tensors by `enter`), and where its tensors are in `given`."""
     if isinstance(value, TensorValue):
+        if value.attributes:
+            raise Break("FB0025", "a tensor with attributes of its own, given to a function's body")
         example = value.fake if enter is None else enter(value)
         given.append(value)
         node = body.add_example(f"arg{len(given) - 1}", example)

@@ -19,6 +19,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.effects.side_effects import DeferredCall
+from flambeau_capture.polyfills import calling
 from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.base import (
     Args,
@@ -30,7 +31,9 @@ from flambeau_capture.values.base import (
     objects_of,
 )
 from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import answers, breaks, handles
+from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.registry import tracked, wraps_type
 
@@ -41,6 +44,7 @@ class ContextManager(Value):
     described = "{0.kind.__name__}{0.arguments}"
     cls: type
     inside = False  # whether it is entered
+    decorates = False  # whether it is a decorator, too
 
     def __init__(self, kind: type, arguments: tuple[Any, ...] = ()) -> None:
         self.cls = self.kind = kind
@@ -52,7 +56,14 @@ class ContextManager(Value):
         self.unknown(f"attribute {name!r}")
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        raise Break("FB0013", f"{self.describe()} as a decorator")
+        """As a decorator: the function's calls are each inside one that is made anew."""
+        decorated = args[0] if len(args) == 1 and not kwargs else None
+        if not self.decorates or not isinstance(decorated, FunctionValue):
+            raise Break("FB0013", f"{self.describe()} as a decorator")
+        if decorated.code.co_flags & inspect.CO_GENERATOR:
+            raise Break("FB0013", f"{self.describe()} as a decorator of a generator")
+        given = TupleValue([tx.wrap_new(argument) for argument in self.arguments])
+        return tx.call_python(calling.within, [decorated, tx.wrap_new(self.kind), given], {})
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         tx.heap.changed()
@@ -120,6 +131,8 @@ class GraphMode(ContextManager):
 class AutocastValue(GraphMode):
     """torch.autocast."""
 
+    decorates = True
+
     calls = (compat.enter_autocast, compat.exit_autocast)
 
     def idle(self) -> bool:
@@ -129,6 +142,8 @@ class AutocastValue(GraphMode):
 
 class InferenceValue(GraphMode):
     """torch.inference_mode."""
+
+    decorates = True
 
     calls = (compat.enter_inference, compat.exit_inference)
     grad_before: bool | None = None  # while it is entered

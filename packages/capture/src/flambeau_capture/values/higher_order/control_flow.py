@@ -7,6 +7,7 @@ both sides of a branch, and a loop's state before and after a turn, have the sam
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from flambeau_capture.graph.functions import checkpoint_call, cond_call, select,
 from flambeau_capture.polyfills import scanning
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.call_rules import handles
+from flambeau_capture.values.functions.call_rules import Action, breaks, handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
 from flambeau_capture.values.tensors.graph_calls import record_call, record_result, tensor_call
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -118,9 +119,37 @@ def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return record_result(tx, while_call, (*head, *tensors), result)
 
 
-@handles(*compat.associative_scans())
-def _associative_scan(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return tx.call_python(scanning.associative_scan, args, kwargs)
+_SAME_IN_PYTHON = {
+    **dict(
+        zip(
+            compat.loops_over_slices(),
+            (scanning.associative_scan, scanning.map_slices, scanning.scan),
+        )
+    ),
+    **dict(
+        zip(
+            compat.wrappers(),
+            (scanning.wrap, scanning.wrap_with_set_grad_enabled, scanning.wrap_with_autocast),
+        )
+    ),
+}
+
+for _operator, _python in _SAME_IN_PYTHON.items():
+    _is_object = not isinstance(_operator, FunctionType)
+
+    def _in_python(
+        tx: Tracer,
+        args: Args,
+        kwargs: Kwargs,
+        _python: Callable[..., Any] = _python,
+        _own: int = int(_is_object),
+    ) -> Value:
+        return tx.call_python(_python, args[_own:], kwargs)
+
+    _called = type(_operator).__call__ if _is_object else _operator
+    handles(_called, action=Action.POLYFILL, python=_python)(_in_python)
+
+breaks("FB0025", scanning.refuse)
 
 
 def _calling(

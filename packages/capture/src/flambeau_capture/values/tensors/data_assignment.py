@@ -34,16 +34,38 @@ def set_data(tensor: TensorValue, tx: Tracer, value: Value) -> None:
     if tensor.source is None or tensor.real is None or not isinstance(value, TensorValue):
         raise Break("FB0016", "assignment to .data of a tensor")
     old, new = tensor.fake, value.fake
-    same = (old.shape, old.dtype, old.device, old.layout) == (
-        new.shape, new.dtype, new.device, new.layout,
-    )  # fmt: skip
-    usual = old.is_leaf and old.stride() == new.stride() and not old.is_inference()
+    same = (old.device, old.layout) == (new.device, new.layout)
+    if old.requires_grad:  # a derivative is of the sizes that it had
+        same = same and (old.shape, old.dtype, old.stride()) == (
+            new.shape, new.dtype, new.stride(),
+        )  # fmt: skip
+    usual = old.is_leaf and not old.is_inference() and not tensor.calls
     if not same or not usual or tx.graph is not tx.graph.outermost or tensor.cls not in _PLAIN:
         raise Break("FB0016", "assignment to .data of other sizes, layout, dtype or device")
     memory = _memory_of(tx, value)
     tensor.stand_on(memory.node, old.requires_grad)
     tensor.written_data = memory
     tx.heap.changed(tensor)
+
+
+def set_tensor(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+    """`tensor.set_(other)` without history; None: the call is of another kind."""
+    value = args[0] if len(args) == 1 and not kwargs else None
+    if not isinstance(value, TensorValue) or value.cls not in _PLAIN or tensor.cls not in _PLAIN:
+        return None
+    old, new = tensor.fake, value.fake
+    if old.requires_grad or new.requires_grad or old._is_view() or new.is_inference():
+        return None
+    if (old.dtype, old.device, old.layout) != (new.dtype, new.device, new.layout):
+        return None
+    if tensor.source is not None and tensor.real is not None:
+        set_data(tensor, tx, value)
+    elif tx.graph is tx.graph.outermost and not old.is_inference():
+        tensor.stand_on(_memory_of(tx, value).node, None)
+        tx.heap.changed()
+    else:
+        return None
+    return tensor
 
 
 class NewParameter(TensorValue):

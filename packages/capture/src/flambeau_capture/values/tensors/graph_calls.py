@@ -18,6 +18,7 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.graph.builder import Warned
+from flambeau_capture.graph.functions import require_all
 from flambeau_capture.guards import Inexpressible
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
@@ -223,6 +224,12 @@ def record_assertion(tx: Tracer, condition: fx.Node, message: str) -> None:
     """Raise in the graph, with this message, where a condition on numbers does not hold."""
     args = (condition, message)
     tx.graph.record("call_function", compat.assert_operator(), args, {}, None, tx.stack_trace())
+
+
+def check_all(tx: Tracer, cond: Value, error: type[Exception], words: tuple[str, ...]) -> None:
+    """Raise in the graph an error with these arguments where not all elements are true."""
+    rest = [Constant(error.__name__), *map(Constant, words or ("",))]
+    graph_call(tx, "call_function", require_all(), [cond, *rest], {})
 
 
 def tensor_call(tx: Tracer, op: str, target: Any, args: Args) -> TensorValue:

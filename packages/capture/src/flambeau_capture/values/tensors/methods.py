@@ -102,6 +102,8 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     if name == "__dict__":
         tensor.unknown("attribute '__dict__'")
     found = getattr(torch.Tensor, name, _MISSING)
+    if found is _MISSING and name in tensor.attributes:
+        return tensor.attributes[name]
     if found is _MISSING:
         if tensor.real is not None and tensor.source is not None and hasattr(tensor.real, name):
             return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
@@ -172,11 +174,34 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         if name == "__len__":
             return Constant(tensor.length(tx))
         return tx.wrap_new(_query(tx, tensor, name, args, kwargs))
+    if name == "type":
+        args = [_named_type(arg) for arg in args]
     if name in ("__iter__", "__getitem__", "__setitem__"):
         return PROTOCOL[name](tensor, tx, args, kwargs) or Constant(None)
     if name == "new":
-        raise Break("FB0009", "legacy method new() of a tensor")
+        return _new(tx, tensor, args, kwargs)
     return graph_call(tx, "call_method", name, [tensor, *args], kwargs)
+
+
+def _new(tx: Tracer, tensor: TensorValue, args: Args, kwargs: Kwargs) -> Value:
+    """`x.new(2, 3)`, `x.new([1.0])`: a tensor of its dtype and device, of sizes or of numbers."""
+    with needing("FB0009", lambda error: f"legacy method new() of a tensor with {error}"):
+        plain = [arg.as_python() for arg in args]
+    if kwargs or tensor.cls is not torch.Tensor or tensor.fake.layout is not torch.strided:
+        raise Break("FB0009", "legacy method new() of a tensor")
+    if len(plain) == 1 and isinstance(plain[0], list | tuple):
+        by = "new_empty" if isinstance(plain[0], torch.Size) else "new_tensor"
+        return graph_call(tx, "call_method", by, [tensor, *args], {})
+    if not all(type(size) is int for size in plain):
+        raise Break("FB0009", "legacy method new() of a tensor")
+    sizes = tx.wrap_new(tuple(plain) or (0,))
+    return graph_call(tx, "call_method", "new_empty", [tensor, sizes], {})
+
+
+def _named_type(value: Value) -> Value:
+    """A legacy class of tensors as its name, which a node may hold."""
+    kind = value.as_python() if issubclass(value.cls, type(torch.FloatTensor)) else None
+    return value if kind is None else Constant(f"{kind.__module__}.{kind.__name__}")
 
 
 def _gives_sizes(tensor: TensorValue, name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -73,6 +73,9 @@ class TensorValue(Value):
     written_grad: Value | None = None
     written_data: TensorValue | None = None
     written_flag: bool | None = None
+    #: methods that are to be called on the program's own tensor, in order
+    calls: list[tuple[str, Args]] = field(default_factory=list)
+    attributes: dict[str, Value] = field(default_factory=dict)  # of no name that tensors have
     frozen_from: fx.Node | None = None  # what it was before `requires_grad_(False)`
     untracked: bool = False  # whether the graph's node lacks the history that it has
     truth_known: bool | None = None  # of a comparison that no data can change
@@ -97,7 +100,8 @@ class TensorValue(Value):
         return self.node
 
     def own_object(self) -> Any:
-        written = self.written_data is not None or (self.in_graph() and self.fake._version != 0)
+        written = self.written_data is not None or bool(self.calls)
+        written = written or (self.in_graph() and self.fake._version != 0)
         return self.as_python() if self.real is None or written else self.real
 
     def in_graph(self) -> bool:
@@ -174,10 +178,26 @@ class TensorValue(Value):
                 return
         if name in ("grad", "requires_grad"):
             raise Break("FB0007", f"assignment to .{name} of a tensor")
+        if not hasattr(self.cls, name) and self._takes_attributes(tx):
+            self.attributes[name] = value
+            tx.heap.changed(self if self.real is not None else None)
+            return
         self.unknown(f"assignment to attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         return tx.tensor_rules.method(self, tx, name, args, kwargs)
+
+    def del_attr(self, tx: Tracer, name: str) -> None:
+        if name not in self.attributes or self.real is not None:
+            super().del_attr(tx, name)
+            return
+        del self.attributes[name]
+        tx.heap.changed()
+
+    def _takes_attributes(self, tx: Tracer) -> bool:
+        """Whether it is plain, and the same object for the whole frame."""
+        plain = self.cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        return plain and tx.graph is tx.graph.outermost
 
     def _may_be_grad(self, value: Value) -> bool:
         if isinstance(value, Constant):
@@ -188,9 +208,12 @@ class TensorValue(Value):
         return (mine.shape, mine.dtype, mine.device) == (other.shape, other.dtype, other.device)
 
     def replay(self, writer: Any) -> None:
-        """Set the attributes of an existing tensor that are written."""
+        """Change an existing tensor as the program has: the methods that change its sizes, and the
+        attributes that are written."""
+        for method, args in self.calls:
+            writer.do(getattr(torch.Tensor, method), [self, *args])
         flag = None if self.written_flag is None else Constant(self.written_flag)
-        written = {
+        written = self.attributes | {
             "data": self.written_data, "requires_grad": flag, "grad": self.written_grad,
         }  # fmt: skip
         for name, value in written.items():
@@ -200,7 +223,13 @@ class TensorValue(Value):
                 writer.store_attr(name)
 
     def rebuild(self, writer: Any) -> None:
-        writer.load_graph_output(self.node)
+        if not self.attributes:
+            writer.load_graph_output(self.node)
+            return
+        with writer.building(self):
+            writer.load_graph_output(self.node)
+        for name, value in self.attributes.items():
+            writer.do_with_top(object.__setattr__, [Constant(name), value])
 
 
 def known_number(tx: Tracer, tensor: TensorValue) -> int | float | None:
