@@ -6,7 +6,7 @@
 // where there are no such instructions the stores are plain ones.
 
 // What an instruction of the processor's own reads or writes, which the address sanitizer of GCC
-// does not see by itself: it is told.
+// does not see: it is notified.
 #ifdef __SANITIZE_ADDRESS__
 extern "C" void __asan_loadN_noabort(const void*, unsigned long);
 extern "C" void __asan_storeN_noabort(void*, unsigned long);
