@@ -220,3 +220,43 @@ def test_what_eager_does_once_is_not_done_twice(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.testing.assert_close(run(compiled), run(program))
+
+
+WRITES_TO_GRADIENTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "mul_": lambda g: g.mul_(2),
+    "by one": lambda g: g.mul_(1),
+    "an element": lambda g: g[0].zero_(),
+    "out": lambda g: torch.neg(g, out=g),
+    "foreach": lambda g: torch._foreach_mul_([g], 2.0),
+}
+
+
+def function_writing_to_gradients(write: Callable[..., Any]) -> Callable[..., Any]:
+    class Writing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> Any:
+            write(g)
+            return g + 1
+
+    return Writing.apply  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("write", list(WRITES_TO_GRADIENTS))
+def test_a_write_to_the_gradient_of_a_result_is_refused(write: str) -> None:
+    """Of a result's, which may be expanded, or the caller's own; not of one made in the graph."""
+    apply = function_writing_to_gradients(WRITES_TO_GRADIENTS[write])
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    with pytest.raises(aot.Unsupported, match="writes to the gradient that it is given"):
+        aot.aot_function(lambda x: apply(x * 2), aot.run_as_is)(x)
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        return apply(x * 2) * 3
+
+    compiled = aot.aot_function(inside, aot.run_as_is)
+    for weight in (torch.ones(()).expand(2, 3), torch.arange(6.0).reshape(2, 3)):
+        found = torch.autograd.grad(compiled(x), x, weight)
+        torch.testing.assert_close(found, torch.autograd.grad(inside(x), x, weight))

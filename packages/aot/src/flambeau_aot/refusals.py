@@ -326,5 +326,8 @@ AO0168: a gradient of a {cls}, a tensor subclass, has tensors of integers or tru
     are not those of the tensor itself > run this part of the program uncompiled
 AO0169: a result is a {kind}, a tensor subclass that the program makes, where only values of the
     graph may be results > return the tensors that it consists of
+AO0170: a derivative of the program's writes to the gradient that it is given, which may be shared
+    or expanded outside of the graph: eager refuses it there, or others see the write > write to a
+    clone of the gradient
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

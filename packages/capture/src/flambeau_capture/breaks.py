@@ -169,6 +169,13 @@ class BreakReport:
             text += f"\n{self.user_line}"
         return text
 
+    def as_advice(self) -> str:
+        """In one line: where a graph ends, of what, and the edit that helps."""
+        line = self.user_line
+        where = "" if line is None else f" in {line.function} ({line.filename}:{line.lineno})"
+        text = f"A graph ends{where}: {self.reason.id} {self.reason.title}: {self.what}"
+        return f"{text}. Try: {self.reason.hint}"
+
 
 class Break(Exception):
     """Stops symbolic interpretation at an instruction that has to run in Python."""

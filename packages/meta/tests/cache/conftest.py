@@ -6,6 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from flambeau_inductor.kernels import precompiled
+
+
+@pytest.fixture(autouse=True)
+def no_headers(monkeypatch):
+    """No thread precompiles a header beside, whose entry would come at any moment."""
+    monkeypatch.setattr(precompiled._PrecompiledHeader, "make", lambda self: None)
 
 
 @pytest.fixture

@@ -73,12 +73,13 @@ def product(sizes: Sizes) -> Size:
 
 
 def contiguous_strides(shape: Sizes) -> Shape:
-    """Row-major strides; a dimension of size 0 counts as 1, as in torch."""
+    """Row-major strides; a dimension of size 0 counts as 1, as in torch, one that data decides as
+    itself."""
     strides: list[Size] = []
     step: Size = 1
     for size in reversed(shape):
         strides.append(step)
-        step = step * (1 if size == 0 else size)
+        step = step * (1 if surely(size == 0) else size)
     return tuple(reversed(strides))
 
 
@@ -88,7 +89,7 @@ def ordered_strides(shape: Sizes, order: Sequence[int]) -> Shape:
     step: Size = 1
     for dim in reversed(order):
         strides[dim] = step
-        step = step * (1 if shape[dim] == 0 else shape[dim])
+        step = step * (1 if surely(shape[dim] == 0) else shape[dim])
     return tuple(strides)
 
 

@@ -242,3 +242,12 @@ def test_a_base_that_repeats_its_elements_is_written_as_a_copy(shape, expanded, 
     with Decomposing():
         found = x.as_strided_scatter(src, (2, 5), (5, 1), offset)
     assert torch.equal(found, expected) and found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 3, 2)])
+@pytest.mark.parametrize("fn", [torch.nonzero, torch.argwhere], ids=lambda f: f.__name__)
+def test_positions_lie_side_by_side_as_in_eager(fn, shape):
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    wanted = fn(x)
+    (got,) = lower(fx.symbolic_trace(lambda x: (fn(x),)), [x])(x)
+    assert torch.equal(got, wanted) and got.stride() == wanted.stride()

@@ -198,6 +198,9 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
         with late:
             leaves = [leaf for _, leaf in wanted]
             grads = _gradients(tracer, effects.ends, leaves, tangents)
+        for given, value in zip(tangents, values, strict=True):
+            if current_value(given) is not value:
+                raise refusal("AO0170")
         writes = late.results()
         by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
         for (place, _), grad in zip(wanted, grads, strict=True):

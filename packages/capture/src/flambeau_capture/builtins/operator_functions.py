@@ -84,7 +84,7 @@ def _concat(
     fn: Callable[..., object], symbol: str, tx: Tracer, args: Args, kwargs: Kwargs
 ) -> Value:
     for arg in args:
-        text = isinstance(arg, Constant) and isinstance(arg.value, str | bytes)
+        text = isinstance(arg, Constant) and isinstance(arg.value, str | bytes | range)
         if isinstance(arg, TensorValue | Constant | SymbolValue) and not text:
             refuse(tx, fn, *args)  # numbers, and what has subscripts
     return binary(tx, symbol, args[0], args[1])

@@ -190,7 +190,8 @@ class FrameCompiler:
         if conversion.in_parts:
             count = functools.partial(_compilations, weakref.ref(cache))
             decide_code = functools.partial(decide, None)
-            cache.set_trial(code, Trial(place, self.clock, count, decide_code))
+            why = "" if conversion.stopped is None else f". {conversion.stopped.as_advice()}"
+            cache.set_trial(code, Trial(place, self.clock, count, decide_code, why))
         elif whole is not None:
             whole.trial = EntryTrial(place, decide)
 

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from flambeau_capture.breaks import BreakReport
 from flambeau_capture.errors import RecompileError
+from flambeau_capture.guards.equality import Reference
 from flambeau_capture.guards.guard import GuardFailure
 from flambeau_capture.observe.logs import warn
 from flambeau_capture.source import FrameCall, Scope
@@ -80,7 +82,10 @@ class LimitWarning:
         )
         missed = [entries[0].info.explain(scope)] if entries else []
         failure = next(iter([*missed, *converter.records.failures_of_ended(code, scope)]), None)
-        if failure is not None:
+        broken = None if failure is None else _break_of_callee(failure, converter)
+        if broken is not None:
+            text += f". It goes on at another place each time. {broken.as_advice()}"
+        elif failure is not None:
             seen = failure.in_words() + _before(failure, entries[1:], scope)
             text += f". The guard that failed last: {seen}. Try: {hint(failure)}"
         if converter.options.nopython:
@@ -89,6 +94,19 @@ class LimitWarning:
         if place not in self._told:
             self._told.add(place)
             warn(text)
+
+
+def _break_of_callee(failure: GuardFailure, converter: FrameCompiler) -> BreakReport | None:
+    """Where a guard expects the resume function of a callee: the last break in that callee."""
+    expected = failure.guard.params[0] if failure.guard.kind.name == "ID_MATCH" else None
+    code = expected() if isinstance(expected, Reference) else expected
+    if not isinstance(code, CodeType) or not converter.names.is_resumption(code):
+        return None
+    lines = [(each.user_line, each) for each in reversed(converter.records.breaks)]
+    place = code.co_filename, code.co_name
+    return next(
+        (own for line, own in lines if line and (line.filename, line.function) == place), None
+    )
 
 
 def _before(failure: GuardFailure, entries: Sequence[Entry], scope: Scope) -> str:

@@ -46,19 +46,21 @@ _trials = itertools.count()
 
 @dataclass(frozen=True)
 class TrialVerdict:
-    """Medians in seconds of one call, and whether the frame runs as it is from now on."""
+    """Medians in seconds of one call, and whether the frame runs as it is from now on; about: what
+    was compiled; because: why it was no more."""
 
     function: str
     compiled: float
     plain: float
     slower: bool
     about: str = ", in parts"
+    because: str = ""
 
     def __str__(self) -> str:
         form = "runs as it is" if self.slower else "stays compiled"
         return (
             f"{self.function} {form}: {1e3 * self.compiled:.4g} ms a call compiled{self.about}, "
-            f"and {1e3 * self.plain:.4g} ms as it is"
+            f"and {1e3 * self.plain:.4g} ms as it is{self.because}"
         )
 
 
@@ -71,8 +73,10 @@ class Trial:
         clock: Clock,
         compilations: Callable[[], int],
         decide: Callable[[TrialVerdict], None],
+        because: str = "",
     ) -> None:
         self.function = function
+        self.because = because
         self.clock = clock
         self.compilations = compilations
         self._decide = decide
@@ -115,7 +119,7 @@ class Trial:
             return
         found = self._samples.verdict(plain, seconds)
         if found is not None:
-            self._decide(TrialVerdict(self.function, *found))
+            self._decide(TrialVerdict(self.function, *found, because=self.because))
 
 
 class Turn(NamedTuple):

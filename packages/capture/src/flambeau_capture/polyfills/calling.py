@@ -6,8 +6,10 @@ and in the order that the original uses it.
 
 from __future__ import annotations
 
+import collections
 import functools
 import re
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -137,9 +139,22 @@ def count_elements(counts: Any, iterable: Iterable[Any]) -> None:
         counts[item] = counts.get(item, 0) + 1
 
 
+_MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, types.MappingProxyType)
+
+
+def _check_sequence(kind: Any) -> None:
+    """Raise what `PySequence_GetItem` says of a class whose items have no places."""
+    if not hasattr(kind, "__getitem__"):
+        raise TypeError(f"'{kind.__name__}' object does not support indexing")
+    if kind in _MAPPINGS:
+        raise TypeError(f"{kind.__name__} is not a sequence")
+
+
 def _first(a: Any, lo: int, hi: Any, key: Any, comes_after: Callable[[Any], Any]) -> int:
     """The first place whose item comes after the one that is looked for, or the end."""
     hi = len(a) if hi is None else hi
+    if lo < hi:
+        _check_sequence(type(a))
     while lo < hi:
         middle = (lo + hi) // 2
         if comes_after(a[middle] if key is None else key(a[middle])):

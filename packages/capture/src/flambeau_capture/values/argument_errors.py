@@ -73,6 +73,7 @@ _ITERATORS: tuple[Callable[[], Any], ...] = (
 _SAMPLES.update({type(make()): make for make in _ITERATORS})
 _CONTAINERS = frozenset({list, tuple, dict, set, frozenset, collections.deque,
                          collections.OrderedDict, collections.defaultdict})  # fmt: skip
+_BASES = _CONTAINERS | {bytearray}
 _MODULES = frozenset({"builtins", "itertools", "operator", "_operator", "functools", "_functools",
                       "collections", "math", "_heapq", "_bisect"})  # fmt: skip
 #: built-ins that do something with no argument, or look at their caller
@@ -86,7 +87,7 @@ _BY_CLASS: frozenset[Any] = frozenset({
     abs, all, any, dict, divmod, enumerate, filter, format, frozenset, getattr, hasattr, isinstance,
     issubclass, iter, len, list, map, max, min, next, pow, range, reversed, round, set, setattr,
     slice, sorted, sum, tuple, zip, delattr, callable, collections.deque, collections.OrderedDict,
-    collections.defaultdict, dict.fromkeys, collections.OrderedDict.fromkeys, operator.concat,
+    collections.defaultdict, dict.fromkeys, collections.OrderedDict.fromkeys,
 })  # fmt: skip
 #: those of which that holds whatever the arguments are, not of containers and constants alone
 _OF_ANY = frozenset(
@@ -96,8 +97,8 @@ _OF_ANY = frozenset(
         *(made for made in vars(itertools).values() if isinstance(made, type)),
         *(made for name, made in vars(heapq).items() if name.endswith("_max")),
         operator.itemgetter, operator.attrgetter, operator.methodcaller,
-        operator.countOf, operator.indexOf, itertools.tee, functools.partial,
-        collections.defaultdict,
+        operator.countOf, operator.indexOf, operator.concat, operator.iconcat,
+        itertools.tee, functools.partial, collections.defaultdict,
     }
 )  # fmt: skip
 
@@ -220,13 +221,18 @@ def _sample_by_name(value: Value) -> Any:
     kind = value.cls
     if issubclass(kind, torch.Tensor):
         return _UNKNOWN
+    if kind in _SAMPLES:
+        return _SAMPLES[kind]()
     if kind is types.BuiltinFunctionType:
         return len
     if issubclass(kind, type):
         return int
-    defined = {name for owner in kind.__mro__ for name in vars(owner)}
+    base = next(owner for owner in kind.__mro__ if owner is object or owner in _BASES)
+    owners = kind.__mro__[: kind.__mro__.index(base)]
+    defined = {name for owner in owners for name in vars(owner)}
+    defined |= {"insert"} & {*dir(base)}  # what it refuses to insert is found out by inserting
     members = {name: made for name, made in _ABLE.items() if name in defined}
-    return type(name_in_errors(kind), (), members)()
+    return type(name_in_errors(kind), (base,), members)()
 
 
 #: what an object of no items can do
@@ -238,4 +244,5 @@ _ABLE: dict[str, Any] = {
     "__index__": lambda self: 1,
     "__call__": _zero,
     "insert": _zero,
+    **dict.fromkeys(("__add__", "__radd__", "__iadd__"), lambda self, other: self),
 }

@@ -15,14 +15,19 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, keep_dims, p
 from flambeau_prims.decomp.indexing.indexing import ranked
-from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, same
+from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.promotion import result_type
 from flambeau_prims.shape_rules import Size
 
 aten = torch.ops.aten
 
-same(aten.nonzero.default, "nonzero")
 _FEW = 32
+
+
+@decomposition(aten.nonzero.default)
+def nonzero(x: Tensor) -> Tensor:
+    """The library kernel writes a row for each dimension, and gives the transpose."""
+    return p.clone(p.nonzero(x), order=[1, 0])
 
 
 @decomposition(aten.sort.default)

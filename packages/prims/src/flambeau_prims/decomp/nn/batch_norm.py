@@ -163,9 +163,11 @@ def _differentiate(
     g, wide = e.widen(grad, x)
     dims, shape, dtype = all_but_channel(x), wide.shape, wide.dtype
     mean, rstd = e.cast(mean, dtype), e.cast(rstd, dtype)
-    normal = p.mul(p.sub(wide, spread(mean, shape, dims)), spread(rstd, shape, dims))
+    centred = p.sub(wide, spread(mean, shape, dims))
     sum_g = p.sum(g, dims)
-    sum_gn = p.sum(p.mul(g, normal), dims)
+    # the scale is outside of the sum, as in eager's kernel: what cancels exactly there does here
+    along = p.sum(p.mul(g, centred), dims)
+    sum_gn = p.mul(along, rstd)
     scale = rstd if weight is None else p.mul(rstd, e.cast(weight, dtype))
     first = None
     if mask[0]:
@@ -173,8 +175,8 @@ def _differentiate(
         if training:
             number = e.as_number(e.count(shape, dims))
             inner = p.sub(g, spread(e.div(sum_g, number), shape, dims))
-            pull = spread(e.div(sum_gn, number), shape, dims)
-            inner = p.sub(inner, p.mul(normal, pull))
+            pull = p.mul(e.div(along, number), p.mul(rstd, rstd))
+            inner = p.sub(inner, p.mul(centred, spread(pull, shape, dims)))
         first = e.cast(p.mul(inner, spread(scale, shape, dims)), x.dtype)
         if e.on_gpu(x) and not training:  # whose kernel writes row-major there
             first = e.in_format(first, torch.contiguous_format)

@@ -78,9 +78,11 @@ FL_COMMON(i32, i32) FL_COMMON(i64, i64)
     FL_V(T) r; __builtin_memcpy(&r, t, sizeof r); return r; }
 #if defined(__AVX2__) && FL_W == 8
 FL_INLINE f32x8 load8(const f32* p, long n) {
+  reads(p, n * sizeof(f32));
   return (f32x8)__builtin_ia32_maskloadps256((const f32x8*)p, lanes8() < (i32)n);
 }
 FL_INLINE i32x8 load8(const i32* p, long n) {
+  reads(p, n * sizeof(i32));
   return (i32x8)__builtin_ia32_maskloadd256((const i32x8*)p, lanes8() < (i32)n);
 }
 #else
