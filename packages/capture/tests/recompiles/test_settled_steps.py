@@ -58,7 +58,8 @@ def test_numbers_made_of_a_counter(made, counter):
         for _ in range(CALLS):
             torch.testing.assert_close(fn(x, other), run(x, one), rtol=0, atol=0)
             counts.append(conversions(fn))
-    assert counts[-1] == counts[SETTLED] <= 6
+    # what is read of a tensor is tried in the graph first, and again with less assumed
+    assert counts[-1] == counts[SETTLED] <= (11 if counter == "a tensor, read" else 6)
 
 
 def trained(name, wrap):
