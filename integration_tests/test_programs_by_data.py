@@ -14,9 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flambeau
-from integration_tests.test_data_dependent_sizes import COUNTS, chosen, numbered, rows
-
-Make = Callable[[int], Sequence[Tensor]]
+from integration_tests.test_data_dependent_sizes import COUNTS, Make, chosen, numbered, rows
 
 
 @dataclass(frozen=True)

@@ -201,9 +201,9 @@ def _same_counts(one: fx.Node, other: fx.Node) -> bool:
     """Whether two values that are computed alike have the same sizes by name: what depends on data
     is counted anew by each operator, and has another name."""
     values = one.meta.get("val"), other.meta.get("val")
-    extents = ([extent for extent, *_ in data_extents(value)] for value in values)
+    first, second = ([extent for extent, *_ in data_extents(value)] for value in values)
     numbers = [expression_of(value) for value in values if is_symbolic(value)]
-    return next(extents) == next(extents) and len(set(numbers)) <= 1
+    return first == second and len(set(numbers)) <= 1
 
 
 def _part_of_key(value: Any) -> Any:

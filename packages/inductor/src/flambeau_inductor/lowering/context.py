@@ -189,11 +189,7 @@ class Context:
             if known.value.text == text and known.node.device == device:
                 return known
         if self.sizes.depend_on_data(text):
-            layout = Layout((), (), torch.float64, device)
-            kind = (("dtype", torch.float64), ("device", device))
-            of = (ComputedNumber(text),)
-            (place,) = self.call("aten.scalar_tensor.default", of, kind, metas=(layout,))
-            assert place is not None
+            place = self._computed(text, torch.float64, device)
             self.read.append(NumberTensor(place, ComputedNumber(text)))
             return self.read[-1]
         position = -1 - len(self.graph.scalars)
@@ -204,11 +200,16 @@ class Context:
 
     def compute_size(self, text: str, name: str) -> None:
         """A size by this name of what Python computes by this text, from here on."""
-        layout = Layout((), (), torch.int64, CPU)
-        kind = (("dtype", torch.int64), ("device", CPU))
+        self.read_number(self._computed(text, torch.int64, CPU), name)
+
+    def _computed(self, text: str, dtype: torch.dtype, device: torch.device) -> Node:
+        """A tensor of no dimension with what Python computes by this text."""
+        layout = Layout((), (), dtype, device)
+        kind = (("dtype", dtype), ("device", device))
         of = (ComputedNumber(text),)
         (place,) = self.call("aten.scalar_tensor.default", of, kind, metas=(layout,))
-        self.read_number(place, name)
+        assert place is not None
+        return place
 
     def read_number(self, place: Node | None, name: str) -> None:
         """Read the number in a tensor, which is known by this name from here on."""

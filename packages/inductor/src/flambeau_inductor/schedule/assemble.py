@@ -213,7 +213,10 @@ def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
     size that nobody knows yet is no position to this loop, but to a later one."""
     checks = made.plan.checks.get(node, ())
     for check in checks:
-        if (node, check) in made.checked or not data_sizes_in(check.size) <= _known_sizes(made):
+        if (node, check) in made.checked:
+            continue
+        sizes = data_sizes_in(check.size)
+        if sizes and not sizes <= _known_sizes(made):
             continue
         made.checked.add((node, check))
         if not node.numel:

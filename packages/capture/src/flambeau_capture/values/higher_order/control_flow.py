@@ -119,20 +119,15 @@ def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return record_result(tx, while_call, (*head, *tensors), result)
 
 
-_SAME_IN_PYTHON = {
-    **dict(
-        zip(
-            compat.loops_over_slices(),
-            (scanning.associative_scan, scanning.map_slices, scanning.scan),
-        )
-    ),
-    **dict(
-        zip(
-            compat.wrappers(),
-            (scanning.wrap, scanning.wrap_with_set_grad_enabled, scanning.wrap_with_autocast),
-        )
-    ),
-}
+_SAME_IN_PYTHON = dict(
+    zip(
+        (*compat.loops_over_slices(), *compat.wrappers()),
+        (
+            scanning.associative_scan, scanning.map_slices, scanning.scan, scanning.wrap,
+            scanning.wrap_with_set_grad_enabled, scanning.wrap_with_autocast,
+        ),
+    )
+)  # fmt: skip
 
 for _operator, _python in _SAME_IN_PYTHON.items():
     _is_object = not isinstance(_operator, FunctionType)

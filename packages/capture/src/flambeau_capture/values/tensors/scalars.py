@@ -113,7 +113,7 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
     <= n <= size is checked in the graph. A call where it is not so runs eagerly, as Python counts
     from the end there, and cuts off."""
     keys = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
-    if not isinstance(args[0], TensorValue) or len(args) < 2:
+    if not isinstance(args[0], TensorValue):
         return None
     sizes = args[0].fake.shape
     if not compat.data_expressions(sizes) and not any(map(_has_data_bound, keys)):
