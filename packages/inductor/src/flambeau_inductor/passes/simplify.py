@@ -17,7 +17,7 @@ from flambeau_prims.sizes import SizeNodes
 from torch import fx
 
 from flambeau_inductor._torch_compat import OpOverload, depends_on_data, has_effect
-from flambeau_inductor.ir.nodes import name_of, value_of
+from flambeau_inductor.ir.nodes import name_of
 from flambeau_inductor.passes.node_queries import MOVES, escaping, has_tag, placed, same_meta
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
@@ -109,8 +109,9 @@ def merge_equal(graph: fx.Graph, ledger: Ledger | None = None) -> int:
         name = name_of(node)
         if name is None or has_tag(node, "mutating") or name == "seed":
             continue
-        # what depends on data is counted anew by each call, and has another name
-        counted = tuple(map(str, filter(depends_on_data, getattr(value_of(node), "shape", ()))))
+        # a call that counts data counts anew, and names its count in the value it was traced with
+        shape = getattr(node.meta.get("val"), "shape", ())
+        counted = tuple(map(str, filter(depends_on_data, shape)))
         key = (node.target, _key(node.args), _key(node.kwargs), counted)
         first = known.setdefault(key, node)
         if first is node or (node in seen and first in seen):

@@ -95,6 +95,7 @@ _state(
 
 def _older_query(fn: Any) -> None:
     """A query of that state which warns at each call that it is deprecated."""
+    STATE_QUESTIONS[fn] = None
 
     @handles(fn)
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
