@@ -8,6 +8,7 @@ but literals of the program itself.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -312,19 +313,19 @@ class RuntimePlan:
     linear: bool = True
     freed_with: tuple[frozenset[int], ...] = ()
 
-    @property
+    @functools.cached_property
     def written(self) -> frozenset[int]:
         """Primals of the graph that are not, after a call, the tensors they were before it: one
         that the backward part reads is saved as a copy."""
         changed = {update.primal for update in self.updates}
         changed |= {shape.primal for shape in self.reshapes} | {*self.touched, *self.beside}
-        member = self.inputs.bound
+        bound = member = self.inputs.bound
         for index, merged in enumerate(self.inputs.merged):
             base = self.inputs.static + len(self.inputs.primals) + index
             if any(member <= primal < member + len(merged.members) for primal in changed):
                 changed.add(base)
             member += len(merged.members)
-        return frozenset(primal for primal in changed if primal < self.inputs.bound)
+        return frozenset(primal for primal in changed if primal < bound)
 
     @property
     def depended(self) -> tuple[int, ...]:
