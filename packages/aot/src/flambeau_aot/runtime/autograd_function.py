@@ -190,16 +190,9 @@ class Differentiation:
         known = zip(self.watched, ctx.watched, ctx.watched_versions, strict=True)
         _unchanged([(x, was) for item, x, was in known if not item.readers.isdisjoint(defined)])
 
-    def watch_from_now(self, node: Any, primals: Sequence[torch.Tensor]) -> None:
+    def watch_from_now(self, node: Any) -> None:
         """Count the writes to what the call has changed from here on; `node` is the call's."""
         if hasattr(node, "watched"):
-            own = [item.source for item in self.watched]
-            node.watched = tuple(
-                write_counter(primals[source.index])
-                if source.kind == "input" and source.index in self.plan.written
-                else known
-                for source, known in zip(own, node.watched, strict=True)
-            )
             node.watched_versions = versions(node.watched)
 
     def derive(

@@ -344,7 +344,7 @@ def _training_steps(
             outputs = apply(*given(primals))
         node = outputs[first].grad_fn
         results = end(primals, outputs)
-        own.watch_from_now(node, primals)
+        own.watch_from_now(node)
         return build(results)
 
     return run_watched
