@@ -101,7 +101,7 @@ class SymbolicTracer:
         bodies: IdentityMap[CodeType, Prepared],
         dynamics: DynamismTracker,
     ) -> None:
-        self.graph = GraphBuilder()
+        self.graph = GraphBuilder(device=compat.default_device())
         self.graph.clock = WeakMethod(self.step)
         self.shapes = SymbolicShapes(self.graph)
         self.shapes.known = WeakMethod(self.known_number)

@@ -405,7 +405,4 @@ of_arguments(
     torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,
     torch.broadcast_shapes, torch.jit.annotate, torch._check_is_size, compat.GROUP_TENSORS,
 )  # fmt: skip
-unguarded(
-    name_of(torch.get_default_device),
-    "where a program sets one, torch's functions are overridden, and nothing is captured",
-)
+STATE_QUESTIONS[torch.get_default_device] = None
