@@ -30,7 +30,7 @@ from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint, run_program
 from flambeau_aot.partition.classify import has_own_generator, is_random
-from flambeau_aot.partition.split import backward_only
+from flambeau_aot.partition.split import backward_only, tangents_of
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.result_nodes import own_results
 from flambeau_aot.runtime.saved_values import HigherOrder
@@ -66,9 +66,11 @@ def higher_order(program: InputProgram, joint: Joint, name: str) -> HigherOrder:
 
 def _read(joint: Joint, statics: int, reached: Container[fx.Node]) -> tuple[int, ...]:
     """The primals among these nodes, those that the backward part writes to, and where there is a
-    user's derivative those that require grad: it may lead to what its function does not read."""
+    user's derivative those it may give a gradient: its function may not have read them."""
     late = {item.primal for item in joint.late_writes}
-    late |= joint.wanting if joint.plan.users else frozenset()
+    if joint.plan.users:
+        through, tangents = frozenset().union(*joint.plan.users), tangents_of(joint)
+        late |= {place for place in joint.wanting if tangents[place] & through}
     return tuple(
         index
         for index, node in enumerate(joint.primals[: len(joint.primals) - len(joint.symbols)])
