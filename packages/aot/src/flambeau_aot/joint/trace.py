@@ -22,6 +22,7 @@ from flambeau_aot._torch_compat import (
     environment_of,
     expression_of,
     functionalization,
+    keeps_undefined,
     leaves_reached,
     no_saved_tensor_hooks,
     python_dispatcher,
@@ -62,9 +63,11 @@ from flambeau_aot.joint.history import (
     freed_with,
     is_linear,
     kept_by_autograd,
+    partly_reached,
     reentrant_tangents,
     refuse_written_aliases,
     result_nodes,
+    user_derivatives,
 )
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
@@ -110,7 +113,7 @@ class Joint:
     depends on. late: placeholders of inputs that the backward part writes to, as they are when it
     begins; late_writes: the places of their new values among the grads, after those of primals.
     kept: what eager's autograd keeps, with the tangents it is kept for; what may be recomputed in a
-    checkpoint among it.
+    checkpoint among it. keeps_undefined: whether a derivative of a user's may be given None.
     """
 
     graph: fx.Graph
@@ -131,6 +134,7 @@ class Joint:
     late: tuple[fx.Node, ...] = ()
     late_writes: tuple[LateWrite, ...] = ()
     kept: tuple[tuple[fx.Node, frozenset[int]], ...] = ()
+    keeps_undefined: bool = False
 
     @property
     def leaves(self) -> frozenset[int]:
@@ -278,6 +282,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         """What belongs to primals, with this for the trace's constants and the symbols."""
         return (*items[:count], *[other] * extra, *items[count:], *[other] * len(numbers))
 
+    apart = _inputs_without_gradient(effects)
     plan = RuntimePlan(
         inputs=input_plan,
         updates=tuple(effects.updates),
@@ -295,10 +300,12 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         touched=tuple(effects.touched),
         beside=_sharing_raised_counters(effects),
         inside=tuple(_sized_views(item, symbols, outputs) for item in effects.inside),
-        apart=_inputs_without_gradient(effects),
+        apart=apart,
         reentrant=reentrant_tangents(effects, history),
         result_nodes=result_nodes(effects, history),
         freed_with=freed,
+        partly=partly_reached(effects, history, apart),
+        users=user_derivatives(effects, history),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )
     return Joint(
@@ -320,6 +327,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         grads_of=among(found.grads_of, _NOTHING) if found.grads_of else (),
         inputs=among(facts, CONSTANT),
         kept=kept(),
+        keeps_undefined=any(keeps_undefined(node) for node, _ in history),
     )
 
 
