@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.builtins.introspection import text_of
@@ -53,7 +54,9 @@ def _convert(kind: type) -> None:
         if args and isinstance(args[0], TensorValue):
             dtype = args[0].fake.dtype
             read = is_whole(dtype) or (kind is float and dtype.is_floating_point)
-            if kind is not complex and read and len(args) == 1 and tx.data_sizes():
+            if kind is not complex and read and len(args) == 1 and (
+                tx.data_sizes() or tx.reads_early()
+            ):
                 item = args[0].call_method(tx, "item", [], {})
                 return evaluate_call(tx, kind, [item], {}) if item.cls is not kind else item
             number = known_number(tx, args[0]) if len(args) == 1 else None
@@ -152,12 +155,22 @@ def _extreme(fn: Any, symbol: str) -> None:
             if best is not None and is_none(key) and not is_known(better):
                 chosen = selected(tx, better, item, best)
                 if chosen is not None:
+                    known = (each for each in (item, best) if type(each) is Constant)
+                    if any(each.value > 0 if fn is max else each.value < 0 for each in known):
+                        _note_never_zero(tx, chosen)
                     best = best_key = chosen
                     continue
             if better.truth(tx):
                 best, best_key = item, item_key
         assert best is not None
         return best
+
+
+def _note_never_zero(tx: Tracer, number: Value) -> None:
+    """The largest of a number and a positive one is not zero, and no number is where it is not a
+    number: what the program divides by it needs no check."""
+    if isinstance(number, SymbolValue):
+        tx.shapes.never_zero.add(compat.expression(number.number))
 
 
 _extreme(min, "<")

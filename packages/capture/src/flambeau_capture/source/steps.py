@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from flambeau_capture._native import disabled
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.lookahead import look_ahead, looking_ahead
 from flambeau_capture.source.base import (
@@ -287,6 +288,14 @@ class Called(Keyed):
 
     def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self.key, ()
+
+
+class NumberOf(Called):
+    """The number that a tensor (base) comes to by operations of the program: `key` replays them on
+    a copy. It is another in every call, as a tensor's data is."""
+
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return disabled(self.key), ()
 
 
 def raw_dict(value: Any) -> Any:

@@ -121,6 +121,9 @@ _MOST = 256
 
 def _checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
     """Whether a number compares so with zero, which the graph checks where data decides it."""
+    if isinstance(number, SymbolValue) and symbol == "!=":
+        if compat.expression(number.number) in tx.shapes.never_zero:
+            return True
     condition = symbol_operator(tx, symbol, number, _ZERO)
     if condition is None:
         return bool(isinstance(number, Constant) and _COMPARED[symbol](number.value, 0))
