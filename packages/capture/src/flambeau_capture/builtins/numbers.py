@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.builtins.introspection import text_of
@@ -36,6 +35,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.data_numbers import selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.number_ranges import note_computation
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known, open_text
 from flambeau_capture.values.tensors.tensor import TensorValue, is_whole, known_number
 
@@ -155,22 +155,13 @@ def _extreme(fn: Any, symbol: str) -> None:
             if best is not None and is_none(key) and not is_known(better):
                 chosen = selected(tx, better, item, best)
                 if chosen is not None:
-                    known = (each for each in (item, best) if type(each) is Constant)
-                    if any(each.value > 0 if fn is max else each.value < 0 for each in known):
-                        _note_never_zero(tx, chosen)
+                    note_computation(tx, chosen, fn.__name__, item, best)
                     best = best_key = chosen
                     continue
             if better.truth(tx):
                 best, best_key = item, item_key
         assert best is not None
         return best
-
-
-def _note_never_zero(tx: Tracer, number: Value) -> None:
-    """The largest of a number and a positive one is not zero, and no number is where it is not a
-    number: what the program divides by it needs no check."""
-    if isinstance(number, SymbolValue):
-        tx.shapes.never_zero.add(compat.expression(number.number))
 
 
 _extreme(min, "<")

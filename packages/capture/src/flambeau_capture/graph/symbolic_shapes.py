@@ -58,8 +58,8 @@ class SymbolicShapes:
         #: unbacked symbols by what has them: a node, and the dimension of a tensor
         self._by_data: dict[Any, tuple[fx.Node, int | None]] = {}
         self._assumed: set[Any] = set()
-        #: numbers that depend on data and that a program can divide by
-        self.never_zero: set[Any] = set()
+        #: how the program has computed numbers that depend on data: an operator, and of what
+        self.computations: dict[Any, tuple[str, tuple[Any, ...]]] = {}
         #: what a node is, or a size of its tensor, where guards can say it
         self.known: weakref.WeakMethod[Callable[..., int | float | None]] | None = None
 
