@@ -111,7 +111,7 @@ BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "%": operator.mod,
     "**": operator.pow,
 }
-_LONGEST = 24  # numbers that one is computed of
+_LONGEST = 128  # numbers that one is computed of, each as often as it is used
 
 
 class SymbolValue(Constant):
