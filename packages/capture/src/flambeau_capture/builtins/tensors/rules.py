@@ -18,6 +18,7 @@ from flambeau_capture.values.tensors import (
     shape_changes,
     wrapper_subclasses,
 )
+from flambeau_capture.values.tensors.early_numbers import number_for_python
 from flambeau_capture.values.tensors.graph_calls import in_general
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 
@@ -53,6 +54,7 @@ TENSOR_RULES = TensorRules(
     by_data=constant_data.answer,
     known_number=constant_data.known_number,
     known_data=constant_data.known_data,
+    number_for_python=number_for_python,
     in_general=in_general,
     positions=data_numbers.positions,
     set_data=data_assignment.set_data,

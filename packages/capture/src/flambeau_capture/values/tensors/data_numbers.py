@@ -25,6 +25,7 @@ from flambeau_capture.values.tensors.graph_calls import (
     require_number,
     tensor_call,
 )
+from flambeau_capture.values.tensors.number_ranges import note_computation, range_of
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     symbol_operator,
@@ -56,7 +57,8 @@ def float_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value 
         return None
     if symbol == "/" and not _checked(tx, "!=", right, "a division by zero"):
         return None
-    return _read(tx, tensor_call(tx, "call_function", fn, [_float(tx, left), _float(tx, right)]))
+    made = _read(tx, tensor_call(tx, "call_function", fn, [_float(tx, left), _float(tx, right)]))
+    return note_computation(tx, made, symbol, left, right)
 
 
 def float_call(tx: Tracer, fn: Any, argument: Value) -> Value | None:
@@ -66,7 +68,8 @@ def float_call(tx: Tracer, fn: Any, argument: Value) -> Value | None:
     if fn is float:
         return argument if argument.cls is float else _read(tx, _float(tx, argument))
     if fn is math.fabs:
-        return _read(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
+        made = _read(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
+        return note_computation(tx, made, "abs", argument)
     if fn is math.sqrt and _checked(tx, ">=", argument, "a root of a negative number"):
         return _read(tx, tensor_call(tx, "call_function", torch.sqrt, [_float(tx, argument)]))
     return None
@@ -121,6 +124,10 @@ _MOST = 256
 
 def _checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
     """Whether a number compares so with zero, which the graph checks where data decides it."""
+    if symbol == "!=" and _is_by_data(number):
+        low, high = range_of(tx, number)
+        if low > 0 or high < 0:
+            return True
     condition = symbol_operator(tx, symbol, number, _ZERO)
     if condition is None:
         return bool(isinstance(number, Constant) and _COMPARED[symbol](number.value, 0))
