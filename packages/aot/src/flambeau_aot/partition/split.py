@@ -31,6 +31,7 @@ from flambeau_aot.runtime_plan import Saved
 from flambeau_aot.sizes import (
     ARITHMETIC,
     SizeNodes,
+    as_tensor,
     has_symbols,
     is_symbolic,
     symbolic_parts,
@@ -172,7 +173,7 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
         chosen |= _unsaid(joint, chosen)
         order = {node: index for index, node in enumerate(joint.graph.nodes)}
     crossing = sorted(chosen, key=lambda node: order[node])
-    numbers = {_as_tensor(node): node for node in crossing if is_symbolic(node.meta["val"])}
+    numbers = {as_tensor(node): node for node in crossing if is_symbolic(node.meta["val"])}
     carried = {node: tensor for tensor, node in numbers.items()}
     crossing = [carried.get(node, node) for node in crossing]
     primal_index = {node: index for index, node in enumerate(joint.primals)}
@@ -250,21 +251,6 @@ def _solved(expression: Any) -> Iterable[Any]:
         factor = expression.coeff(symbol)
         if factor != 0 and (expression - factor * symbol).is_Integer:
             yield symbol
-
-
-def _as_tensor(number: fx.Node) -> fx.Node:
-    """A number as a tensor of no dimension: autograd saves tensors alone."""
-    source = number
-    while not isinstance(source.meta["val"], torch.Tensor):
-        source = source.all_input_nodes[0]
-    is_float = isinstance(number.meta["val"], torch.SymFloat)
-    named: dict[str, Any] = {
-        "dtype": torch.float64 if is_float else torch.int64, "device": torch.device("cpu"),
-    }  # fmt: skip
-    with number.graph.inserting_after(number):
-        made = number.graph.call_function(aten.scalar_tensor.default, (number,), named)
-    made.meta["val"] = source.meta["val"].new_empty((), **named)
-    return made
 
 
 def _computable(nodes: Iterable[fx.Node], given: set[fx.Node]) -> list[fx.Node]:
