@@ -22,8 +22,8 @@ from flambeau_aot.sizes import Sized
 class ViewStep:
     """One view operator: `func(source, *args, **kwargs)`, then `[index]` where it gives a list.
 
-    sized: for arguments with symbolic sizes, from the symbols' values, and the sizes of what the
-    first step views, to args and kwargs.
+    sized: for arguments with symbolic sizes, from the symbols' values, the numbers that the graph
+    returns for it, and the sizes of what the first step views, to args and kwargs.
     """
 
     func: Any
@@ -188,7 +188,8 @@ class View:
     """A view of a primal, or of an output of the graph; as a result, one made again at every call.
 
     requires_grad: whether it is made with grad enabled, as the program made it. late: a view of
-    what an input is after it was given another shape, or detached.
+    what an input is after it was given another shape, or detached. numbers: outputs of the graph
+    that are numbers of which the steps are computed.
     """
 
     source: Saved
@@ -196,6 +197,7 @@ class View:
     requires_grad: bool = False
     leaf: bool = False
     late: bool = False
+    numbers: tuple[int, ...] = ()
 
     @property
     def primal(self) -> int:

@@ -390,7 +390,8 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         given[index] = f"result{index}"
         lines.append(f"    result{index} = no_view(outputs[{index}])")
     for place, view in enumerate(plan.inside):
-        args = [shown(view.source), f"steps{place}", "False", *filter(None, [symbols])]
+        numbers = display([f"outputs[{number}].item()" for number in view.numbers])
+        args = [shown(view.source), f"steps{place}", "False", symbols or "()", numbers]
         lines.append(f"    view{place} = view_again({', '.join(args)})")
         given.append(f"view{place}")
     if own.watched:

@@ -34,6 +34,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (scalars.as_many_as_places, (*scalars.SCATTERS, *(f"{name}_" for name in scalars.SCATTERS))),
     (scalars.select, ("getitem",)),
     (scalars.assign, ("setitem",)),
+    (data_numbers.one_hot, ("one_hot",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),
     (scalars.pointwise_pair, ("addcdiv", "addcdiv_", "addcmul", "addcmul_")),
     (scalars.foreach_pair, ("_foreach_addcdiv_", "_foreach_addcmul_")),
@@ -56,7 +57,7 @@ TENSOR_RULES = TensorRules(
     known_data=constant_data.known_data,
     number_for_python=number_for_python,
     in_general=in_general,
-    positions=data_numbers.positions,
+    rows=data_numbers.rows,
     set_data=data_assignment.set_data,
     new_leaf=gradients.own_leaf,
     methods={
