@@ -79,6 +79,24 @@ def in_plain_state(function: Callable[[], T]) -> T:
         return pool.submit(function).result()
 
 
+def leave_modes(error: BaseException) -> None:
+    """Leave, last first, the modes that the code of a graph had entered where this was raised."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        held: dict[Any, Any] = frame.f_locals
+        if not frame.f_code.co_filename.startswith(_GRAPH_FILES):
+            runs = held.get("self")
+            held = runs.env if isinstance(runs, torch.fx.Interpreter) else {}
+        for mode in reversed([*held.values()]):
+            if isinstance(mode, _MODES):
+                mode.__exit__(None, None, None)
+        held.clear()  # one that is run by its nodes has several frames
+
+
+_GRAPH_FILES = "<eval_with_key>"
+_MODES = (torch.autocast, torch._C._InferenceMode, contextlib._GeneratorContextManager)
+
+
 def dispatch_key_sets() -> tuple[int, int]:
     """Keys that this thread adds to, and takes from, those of every tensor."""
     return (

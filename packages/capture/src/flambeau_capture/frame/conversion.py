@@ -332,7 +332,7 @@ class FrameConversion:
         converter.publish("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         again = None
-        if left is None or plan.state.effects:
+        if left is None or plan.state.effects or graph.effects.switches:
             cache, place = weakref.ref(self.cache), UserLine.first_of(origin)
             skip = partial(_skip, cache, self.code)
             less = partial(_expect_less, converter, cache, self.code, origin.co_name)

@@ -274,8 +274,7 @@ class GraphBuilder:
 
     def record_mode(self, target: Any, args: tuple[Any, ...], stack_trace: str = "") -> fx.Node:
         """A call that changes a mode of torch: alone it is no work for a backend."""
-        if target is not compat.set_grad_enabled:
-            self.effects.other["switches a mode of torch"] = None
+        self.effects.switches = True
         node = self.graph.create_node("call_function", target, args, {})
         node.meta["val"] = None
         node.meta["stack_trace"] = stack_trace
