@@ -52,11 +52,16 @@ def interpreted(program: Program, inputs: list[Tensor], folder: Path) -> list[Te
     return found
 
 
-def agrees(of: Callable[..., Any], inputs: list[Tensor], folder: Path) -> Program:
-    """The program of `of`, whose kernels compute what eager does in float64."""
+def agrees(
+    of: Callable[..., Any],
+    inputs: list[Tensor],
+    folder: Path,
+    like: Callable[..., Any] | None = None,
+) -> Program:
+    """The program of `of`, whose kernels compute what eager does in float64 (of `like`)."""
     program = scheduled(of, inputs, device="cuda")
     wide = [t.double() if t.is_floating_point() else t for t in inputs]
-    (got,), expected = interpreted(program, inputs, folder), of(*wide)
+    (got,), expected = interpreted(program, inputs, folder), (like or of)(*wide)
     torch.testing.assert_close(got.double(), expected.double(), rtol=4e-3, atol=4e-3)
     return program
 
@@ -143,3 +148,43 @@ def test_products_of_more_rows_stay_as_they_were() -> None:
     given = [(shape, HALF) for shape in ((8, 64), (24, 64), (24,))]
     program = scheduled(linear, given, "cuda")
     assert [s.target for s in program.steps if isinstance(s, Extern)] == ["aten.mm.out"]
+
+
+def attending(times: int, biased: bool, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Attention by `call`, whose heads of keys and values are each for so many of the queries."""
+
+    def with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
+        k, v = (t.repeat_interleave(times, 1) for t in (k, v))
+        return call(q, k, v, bias)
+
+    def without(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return with_bias(q, k, v, None)
+
+    return with_bias if biased else without
+
+
+def primitive(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
+    return torch.ops.flambeau_prims.attention.default(q, k, v, bias, 0.0, False)[0]
+
+
+@pytest.mark.parametrize("groups", [2, 6])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_of_one_query_reads_repeated_heads_where_they_lie(
+    biased: bool, groups: int, tmp_path: Path
+) -> None:
+    q = torch.randn(2, 6, 1, 16).to(HALF)
+    k, v = (torch.randn(2, groups, 70, 16).to(HALF) for _ in range(2))
+    bias = torch.randn(2, 1, 1, 70).to(HALF).masked_fill(torch.rand(70) < 0.5, -torch.inf)
+    calls = primitive, F.scaled_dot_product_attention
+    of, like = (attending(6 // groups, biased, call) for call in calls)
+    program = agrees(of, [q, k, v, *[bias] * biased], tmp_path, like)
+    made = [b.layout.shape for b in program.buffers if b.name.startswith("buf")]
+    assert all(torch.Size(shape).numel() <= 2 * 6 * 70 for shape in made), made
+
+
+def test_attention_to_nothing_is_nothing(tmp_path: Path) -> None:
+    q, k = torch.randn(1, 2, 1, 16).to(HALF), torch.randn(1, 2, 20, 16).to(HALF)
+    hidden = torch.full((1, 2, 1, 20), -torch.inf, dtype=HALF)
+    program = scheduled(primitive, [q, k, k, hidden], "cuda")
+    (got,) = interpreted(program, [q, k, k, hidden], tmp_path)
+    assert not got.any()
