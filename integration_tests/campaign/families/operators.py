@@ -159,7 +159,7 @@ class Drawing:
         if isinstance(value, torch.Tensor):
             if value.layout != torch.strided or value.is_quantized:
                 raise NoText
-            if first or value.dtype != torch.int64:
+            if first or value.dtype not in (torch.int64, torch.int32):
                 shape = self.shapes.get(value.shape, value.shape)
                 value = torch.empty(shape, dtype=self.dtypes.get(value.dtype, value.dtype))
                 found = self.like(value, same_shape=not first or chance.random() < 0.3)
@@ -178,7 +178,8 @@ class Drawing:
             form = chance.random()
             if form < 0.3:
                 return literal
-            if form < 0.45 and value.numel() and value.dim():
+            # those of 32 bits may be pivots: libraries of eager index memory by them, unchecked
+            if form < 0.45 and value.dtype == torch.int64 and value.numel() and value.dim():
                 least = int(value.min())
                 return (
                     f"torch.full({tuple(value.shape)}, {least}, dtype={value.dtype}, device=DEVICE)"
