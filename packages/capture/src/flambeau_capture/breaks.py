@@ -195,8 +195,8 @@ class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
 
 
-class ReadsEarly(Exception):
-    """Capture is to start again: Python needs a number of a tensor, and can read it before."""
+class CaptureAgain(Exception):
+    """Capture is to start again: it knows better by now which numbers are open."""
 
 
 class Unsupported(RuntimeError):

@@ -24,7 +24,7 @@ from flambeau_capture.breaks import (
     REASONS,
     Break,
     BreakReport,
-    ReadsEarly,
+    CaptureAgain,
     SkipFrame,
     Unsupported,
     UserLine,
@@ -131,8 +131,7 @@ class FrameConversion:
                     raise SkipFrame(str(missing)) from None
                 report = BreakReport(REASONS["FB0021"], str(missing), ())
                 stop_at, reason = missing.step, reason or report
-            except ReadsEarly:
-                self.converter.dynamics.read_early(self.code)
+            except CaptureAgain:
                 stop_at = reason = None
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
@@ -155,7 +154,6 @@ class FrameConversion:
         why = _line_of(error)
         by_data = shapes.by_data and self.converter.dynamics.data_sizes(self.code)
         if by_data and self.session is not None and self.session.could_read_early():
-            self.converter.dynamics.read_early(self.code)
             kept = "reads numbers of small tensors before its graphs"
         elif by_data:
             self.converter.dynamics.refuse_data_sizes(self.code)
@@ -205,6 +203,8 @@ class FrameConversion:
         try:
             frame = TopFrame(session, self.frame, scope)
             ended = frame.execute(stop_at, reason)
+            if session.has_counters():
+                raise CaptureAgain
             mode_now = session.grad_mode_outside()
             session.close_graph(grad_mode)
         except RecursionError:
