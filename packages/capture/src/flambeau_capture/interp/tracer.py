@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, SkipFrame, UserLine
+from flambeau_capture.breaks import Break, BreakReport, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.construction import instantiate, new_object
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
@@ -120,6 +120,8 @@ class SymbolicTracer:
         self.own_from = 0  # the step from which on the program's own code runs
         self.error: Value | None = None
         self.entered: list[Any] = []  # torch's context managers that are entered and not left
+        #: steps at which the graph checks what the program does, if the call can be run as it is
+        self.assumed: list[tuple[int, BreakReport]] = []
         self.indexing = 0  # how many modes that index with tensors of no dimension are entered
         #: how many calls of `Tensor.__torch_function__` are under way
         self.as_plain = int(compat.torch_function_state() > 0)

@@ -7,6 +7,7 @@ tensor's data is a graph break at the jump itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,10 +73,12 @@ def _truth(frame: Frame, value: Value) -> bool:
             return True
     try:
         return value.truth(frame.tx)
-    except Break:
-        for truth in (True, False):
-            if isinstance(value, TensorValue) and _check(frame, value, truth):
-                return truth
+    except Break as unknown:
+        if isinstance(value, TensorValue) and value.fake.numel() == 1:
+            for decide in (_check, partial(_assume, unknown)):
+                for truth in (True, False):
+                    if decide(frame, value, truth):
+                        return truth
         raise
 
 
@@ -85,15 +88,46 @@ def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
     written before, no handler is near, the words are known."""
     tx = frame.tx
     raised = _raised(frame, _otherwise(frame, truth))
-    if raised is None or value.fake.numel() != 1 or tx.graph is not tx.graph.outermost:
+    if raised is None or tx.graph is not tx.graph.outermost:
         return False
     handled = any(one.current in one.prepared.regions for one in tx.frames)
     if handled or tx.heap.writes() or tx.graph.effects.any():
         return False
-    if not truth:
-        value = tensor_call(tx, "call_function", torch.logical_not, [value])
-    check_all(tx, value, *raised)
+    _require(frame, value, truth, raised)
     return True
+
+
+def _require(
+    frame: Frame, value: TensorValue, truth: bool, raised: tuple[type[Exception], tuple[str, ...]]
+) -> None:
+    if not truth:
+        value = tensor_call(frame.tx, "call_function", torch.logical_not, [value])
+    check_all(frame.tx, value, *raised)
+
+
+def _assume(unknown: Break, frame: Frame, value: TensorValue, truth: bool) -> bool:
+    """Let the graph raise where a tensor has not this truth and the program would go on to raise,
+    whatever it says and whoever handles it; whether it can. The call is then run as it is: a graph
+    of which something would be left ends here instead."""
+    tx = frame.tx
+    if tx.graph is not tx.graph.outermost or not _ends_raising(_otherwise(frame, truth)):
+        return False
+    if tx.graph.effects.any() or not tx.answers_in_general():
+        return False
+    tx.locate(unknown)
+    tx.assumed.append((tx.step(), unknown.report()))
+    _require(frame, value, truth, (AssertionError, ("what the program checks does not hold",)))
+    return True
+
+
+def _ends_raising(instructions: list[Instruction]) -> bool:
+    """Whether instructions go straight to raising an error."""
+    for instruction in instructions:
+        if instruction.opname == "RAISE_VARARGS":
+            return True
+        if instruction.target is not None or instruction.opname.startswith(("RETURN", "YIELD")):
+            return False
+    return False
 
 
 def _otherwise(frame: Frame, truth: bool) -> list[Instruction]:
