@@ -195,6 +195,10 @@ class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
 
 
+class ReadsEarly(Exception):
+    """Capture is to start again: Python needs a number of a tensor, and can read it before."""
+
+
 class Unsupported(RuntimeError):
     """A graph break where `nopython=True` allows none."""
 

@@ -4,6 +4,7 @@
 """
 
 import logging
+import math
 import re
 import threading
 import warnings
@@ -47,10 +48,10 @@ def _():
 @pair("FB0002")
 def _():
     def broken(t):
-        return (t + 1) * float((t * 2).sum())
+        return (t + 1) * math.sin(float((t * 2).sum()))
 
     def edited(t):
-        return (t + 1) * (t * 2).sum()
+        return (t + 1) * (t * 2).sum().sin()
 
     return broken, edited
 
@@ -59,7 +60,7 @@ def _():
 def _():
     def broken(t):
         t = t + 1
-        return t * len(t.tolist())
+        return t * len(str(t))
 
     def edited(t):
         t = t + 1

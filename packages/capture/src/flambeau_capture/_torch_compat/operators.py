@@ -7,6 +7,7 @@ torch 2.11, 2.13 and 2.14.
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ SCRIPTING_QUESTIONS: tuple[Any, ...] = tuple(
     getattr(torch.jit, name) for name in ("is_scripting", "is_tracing")
 )
 
+#: what an optimizer reads the numbers of its state by
+READS_STATE: Any = vars(sys.modules[torch.optim.Optimizer.__module__])["_get_value"]
 TENSOR_BASE: type = torch._C.TensorBase
 
 

@@ -20,7 +20,15 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import Entry, FrameCache, disabled, follow
-from flambeau_capture.breaks import REASONS, Break, BreakReport, SkipFrame, Unsupported, UserLine
+from flambeau_capture.breaks import (
+    REASONS,
+    Break,
+    BreakReport,
+    ReadsEarly,
+    SkipFrame,
+    Unsupported,
+    UserLine,
+)
 from flambeau_capture.builtins.autograd.gradients import (
     copy_that_shows,
     leaving_leaf,
@@ -123,6 +131,9 @@ class FrameConversion:
                     raise SkipFrame(str(missing)) from None
                 report = BreakReport(REASONS["FB0021"], str(missing), ())
                 stop_at, reason = missing.step, reason or report
+            except ReadsEarly:
+                self.converter.dynamics.read_early(self.code)
+                stop_at = reason = None
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
                 stop_at = reason = None
@@ -143,7 +154,10 @@ class FrameConversion:
             raise error
         why = _line_of(error)
         by_data = shapes.by_data and self.converter.dynamics.data_sizes(self.code)
-        if by_data:
+        if by_data and self.session is not None and self.session.could_read_early():
+            self.converter.dynamics.read_early(self.code)
+            kept = "reads numbers of small tensors before its graphs"
+        elif by_data:
             self.converter.dynamics.refuse_data_sizes(self.code)
             kept = "ends its graphs where a size depends on data"
         elif self._without_numbers(shapes, error):

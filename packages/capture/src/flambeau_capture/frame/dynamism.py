@@ -32,6 +32,7 @@ from flambeau_capture.source import (
     KwDefault,
     Local,
     NextItem,
+    NumberOf,
     Source,
 )
 
@@ -150,6 +151,7 @@ class _CodeHistory:
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
     no_data_sizes: bool = False
+    early_numbers = False  # whether numbers of small tensors are read before the graph
     general: bool | None = None  # whether Python's queries of counts were answered in general
     called: bool = False
 
@@ -188,6 +190,14 @@ class DynamismTracker:
     def refuse_data_sizes(self, code: CodeType) -> None:
         """From here on its graphs end where a size depends on data."""
         self._seen(code).no_data_sizes = True
+
+    def reads_early(self, code: CodeType) -> bool:
+        """Whether numbers of small tensors are read before the graph: Python has needed one."""
+        return self._allowed(code) and self._seen(code).early_numbers
+
+    def read_early(self, code: CodeType) -> None:
+        """From here on they are, all of them."""
+        self._seen(code).early_numbers = True
 
     def answers_in_general(self, code: CodeType) -> bool:
         """Whether a query of Python's about a count is answered as for counts in general; noted, as
@@ -251,9 +261,11 @@ class DynamismTracker:
         kind = "floats" if isinstance(value, float) else "integers"
         if not self._allowed(code) or kind not in self._taken:
             return False
+        name = source.name()
+        if isinstance(source, NumberOf):  # of an input of the graph
+            return name not in self._seen(code).refused
         if not (all(_is_plain(step) for step in source.path()) or _of_class(source)):
             return False
-        name = source.name()
         if any(isinstance(step, NextItem) for step in source.path()):
             return True
         seen = self._seen(code)

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, BreakReport, SkipFrame, UserLine
+from flambeau_capture.breaks import Break, BreakReport, ReadsEarly, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.construction import instantiate, new_object
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
@@ -71,6 +71,7 @@ from flambeau_capture.values.objects.exceptions import (
 )
 from flambeau_capture.values.registry import wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
 from flambeau_capture.values.wrap import wrap_new
 
 _GENERATOR = inspect.CO_GENERATOR
@@ -101,7 +102,7 @@ class SymbolicTracer:
         bodies: IdentityMap[CodeType, Prepared],
         dynamics: DynamismTracker,
     ) -> None:
-        self.graph = GraphBuilder()
+        self.graph = GraphBuilder(device=compat.default_device())
         self.graph.clock = WeakMethod(self.step)
         self.shapes = SymbolicShapes(self.graph)
         self.shapes.known = WeakMethod(self.known_number)
@@ -429,7 +430,25 @@ class SymbolicTracer:
 
     def known_number(self, node: fx.Node, dim: int | None) -> int | float | None:
         """What a node of the graph is, or a size of its tensor, where guards can say it."""
-        return self.tensor_rules.known_number(self, node, dim)
+        found = self.tensor_rules.known_number(self, node, dim)
+        if found is None and dim is None:
+            self.tensor_rules.number_for_python(self, TensorValue(node.all_input_nodes[0]))
+        return found
+
+    def reads_early(self) -> bool:
+        """Whether numbers of small tensors are read before the graph."""
+        return self._dynamics.reads_early(self._code)
+
+    def could_read_early(self) -> bool:
+        """Whether a number of the graph that depends on data could be read before it."""
+        try:
+            for node, dim in self.shapes.places_by_data():
+                if dim is None:
+                    tensor = TensorValue(node.all_input_nodes[0])
+                    self.tensor_rules.number_for_python(self, tensor)
+        except ReadsEarly:
+            return True
+        return False
 
     def data_sizes(self) -> bool:
         """Whether sizes and numbers that depend on data are symbols of the graph."""

@@ -17,14 +17,16 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensors.graph_calls import (
+    check_all,
     graph_call,
     operator_name,
     require_number,
     tensor_call,
 )
+from flambeau_capture.values.tensors.number_ranges import note_computation, range_of
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     symbol_operator,
@@ -56,7 +58,8 @@ def float_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value 
         return None
     if symbol == "/" and not _checked(tx, "!=", right, "a division by zero"):
         return None
-    return _read(tx, tensor_call(tx, "call_function", fn, [_float(tx, left), _float(tx, right)]))
+    made = _read(tx, tensor_call(tx, "call_function", fn, [_float(tx, left), _float(tx, right)]))
+    return note_computation(tx, made, symbol, left, right)
 
 
 def float_call(tx: Tracer, fn: Any, argument: Value) -> Value | None:
@@ -66,7 +69,8 @@ def float_call(tx: Tracer, fn: Any, argument: Value) -> Value | None:
     if fn is float:
         return argument if argument.cls is float else _read(tx, _float(tx, argument))
     if fn is math.fabs:
-        return _read(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
+        made = _read(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
+        return note_computation(tx, made, "abs", argument)
     if fn is math.sqrt and _checked(tx, ">=", argument, "a root of a negative number"):
         return _read(tx, tensor_call(tx, "call_function", torch.sqrt, [_float(tx, argument)]))
     return None
@@ -93,20 +97,25 @@ def selected(tx: Tracer, condition: Value, one: Value, other: Value) -> Value | 
     return _read(tx, tensor_call(tx, "call_function", torch.where, given))
 
 
-def positions(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
-    """The positions that `nonzero` gives of a mask of one dimension, where the program goes through
-    them: all there are, which the graph checks, and so constants. None: they are none, or many."""
+def rows(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
+    """The rows of a tensor, where Python goes through as many as data decides: as many as there are
+    in general, which the graph checks. None: that is no number that is known, or a large one."""
     count = tensor.fake.shape[0]
-    if not isinstance(count, torch.SymInt) or operator_name(tensor.node.target) not in _POSITIONS:
+    if not isinstance(count, torch.SymInt) or not compat.own_data_symbols(count):
         return None
+    rule = _ROWS.get(operator_name(tensor.node.target))
+    return None if rule is None else rule(tx, tensor, count)
+
+
+def _positions(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
+    """The positions that `nonzero` gives of a mask of one dimension: all there are, and so
+    constants."""
     mask = tensor.node.args[0]
     of = mask.meta["val"] if isinstance(mask, fx.Node) else None
     if of is None or of.dim() != 1 or not isinstance(of.shape[0], int) or of.shape[0] > _MOST:
         return None
-    if not compat.own_data_symbols(count) or not tx.answers_in_general():
-        return None
     said = "a loop over the positions of what is true, as if all were"
-    if not require_number(tx, symbol_value(tx, count == of.shape[0]), said):
+    if not _is_in_general(tx, count, of.shape[0], said):
         return None
     named = {"device": Constant(of.device)} if of.device.type != "cpu" else {}
     all_there_are = Constant(of.shape[0])
@@ -114,13 +123,68 @@ def positions(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
     return tensor_call(tx, "call_method", "unsqueeze", [made, Constant(1)])
 
 
-_POSITIONS = frozenset({"nonzero", "argwhere"})
+def _counts(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
+    """The counts that `bincount` gives: of no number beyond those that it is to count at least."""
+    args, kwargs = tensor.node.args, tensor.node.kwargs
+    least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
+    if not isinstance(least, int) or not 0 < least <= _MOST:
+        return None
+    said = "a loop over counts, as if no number were beyond `minlength`"
+    if not _is_in_general(tx, count, least, said):
+        return None
+    return tensor_call(tx, "call_method", "view", [tensor, Constant(least)])
+
+
+def _is_in_general(tx: Tracer, count: torch.SymInt, known: int, said: str) -> bool:
+    if not tx.answers_in_general():
+        return False
+    return require_number(tx, symbol_value(tx, count == known), said)
+
+
+_ROWS = {"nonzero": _positions, "argwhere": _positions, "bincount": _counts}
 _MOST = 256
 """A loop of more iterations is no part of a graph."""
 
 
+def one_hot(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`one_hot(y, n)` where data decides n, or n is the number of classes that it counts: what it
+    is made of, for torch's own takes a plain number."""
+    given = dict(zip(("self", "num_classes"), args)) | dict(kwargs)
+    y, classes = given.get("self"), given.get("num_classes", Constant(-1))
+    if not isinstance(y, TensorValue) or y.fake.dtype != torch.int64 or not tx.data_sizes():
+        return None
+    if not _is_by_data(classes):
+        if type(classes) is not Constant or classes.value != -1:
+            return None
+        fn = torch.nn.functional.one_hot
+        known = tx.tensor_rules.by_data(tx, "call_function", fn, [y], {}, False)
+        if known is not None:
+            return known
+        largest = _read(tx, tensor_call(tx, "call_method", "max", [y]))
+        counted = symbol_operator(tx, "+", largest, Constant(1))
+        if counted is None or not _checked(tx, ">=", largest, "one_hot of negative numbers"):
+            return None
+        classes = counted
+    elif _checked(tx, ">", classes, "one_hot of a number of classes"):
+        below = tensor_call(tx, "call_function", operator.lt, [y, classes])
+        check_all(tx, below, RuntimeError, ("Class values must be smaller than num_classes.",))
+    else:
+        return None
+    positive = tensor_call(tx, "call_function", operator.ge, [y, _ZERO])
+    check_all(tx, positive, RuntimeError, ("Class values must be non-negative.",))
+    named = {"device": Constant(y.fake.device)} if y.fake.device.type != "cpu" else {}
+    every = graph_call(tx, "call_function", torch.arange, [classes], named)
+    column = tensor_call(tx, "call_method", "unsqueeze", [y, Constant(-1)])
+    equal = tensor_call(tx, "call_function", operator.eq, [column, every])
+    return tensor_call(tx, "call_method", "to", [equal, Constant(torch.int64)])
+
+
 def _checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
     """Whether a number compares so with zero, which the graph checks where data decides it."""
+    if symbol == "!=" and _is_by_data(number):
+        low, high = range_of(tx, number)
+        if low > 0 or high < 0:
+            return True
     condition = symbol_operator(tx, symbol, number, _ZERO)
     if condition is None:
         return bool(isinstance(number, Constant) and _COMPARED[symbol](number.value, 0))
@@ -129,7 +193,7 @@ def _checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
     return condition.truth(tx)
 
 
-_COMPARED = {"!=": operator.ne, ">=": operator.ge}
+_COMPARED = {"!=": operator.ne, ">=": operator.ge, ">": operator.gt}
 
 
 def _tensor(tx: Tracer, value: Value) -> Value:
