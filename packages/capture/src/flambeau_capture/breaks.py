@@ -195,6 +195,10 @@ class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
 
 
+class ChecksLess(Exception):
+    """Capture is to start again: what a graph has checked, it cannot be run again for."""
+
+
 class ReadsEarly(Exception):
     """Capture is to start again: Python needs a number of a tensor, and can read it before."""
 

@@ -24,6 +24,7 @@ from flambeau_capture.breaks import (
     REASONS,
     Break,
     BreakReport,
+    ChecksLess,
     ReadsEarly,
     SkipFrame,
     Unsupported,
@@ -131,6 +132,9 @@ class FrameConversion:
                     raise SkipFrame(str(missing)) from None
                 report = BreakReport(REASONS["FB0021"], str(missing), ())
                 stop_at, reason = missing.step, reason or report
+            except ChecksLess:
+                self.converter.dynamics.check_less(self.code)
+                stop_at = reason = None
             except ReadsEarly:
                 self.converter.dynamics.read_early(self.code)
                 stop_at = reason = None
@@ -321,8 +325,8 @@ class FrameConversion:
         if session.assumed and what_it_leaves(
             module.graph, inputs, graph.effects, replace(calls_that_raise, drew=False)
         ):
-            raise Restart(*session.assumed[0])
-        module.meta["assumed"] = tuple(report for _, report in session.assumed)
+            raise ChecksLess
+        module.meta["assumed"] = tuple(session.assumed)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
         for source, value in session.shapes.numbers().items():
@@ -337,7 +341,7 @@ class FrameConversion:
             calls_that_raise = replace(calls_that_raise, drew=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and session.assumed:
-            raise Restart(*session.assumed[0])
+            raise ChecksLess
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:

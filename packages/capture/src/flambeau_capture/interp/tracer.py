@@ -121,8 +121,8 @@ class SymbolicTracer:
         self.own_from = 0  # the step from which on the program's own code runs
         self.error: Value | None = None
         self.entered: list[Any] = []  # torch's context managers that are entered and not left
-        #: steps at which the graph checks what the program does, if the call can be run as it is
-        self.assumed: list[tuple[int, BreakReport]] = []
+        #: where the graph checks what the program does, if the call can be run as it is
+        self.assumed: list[BreakReport] = []
         self.indexing = 0  # how many modes that index with tensors of no dimension are entered
         #: how many calls of `Tensor.__torch_function__` are under way
         self.as_plain = int(compat.torch_function_state() > 0)
@@ -457,6 +457,10 @@ class SymbolicTracer:
     def answers_in_general(self) -> bool:
         """Whether a query of Python's about a count is answered as for counts in general."""
         return self._dynamics.answers_in_general(self._code)
+
+    def checks_in_graph(self) -> bool:
+        """Whether a graph may check what the program raises for, and be run again where it does."""
+        return self._dynamics.checks_in_graph(self._code)
 
     def note_need(self, operator: str, source: Source, value: int | float) -> None:
         """Note that an operator needs a number of the program as a constant."""

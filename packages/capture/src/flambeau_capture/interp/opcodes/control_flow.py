@@ -7,12 +7,11 @@ tensor's data is a graph break at the jump itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, ReadsEarly
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
@@ -73,9 +72,9 @@ def _truth(frame: Frame, value: Value) -> bool:
             return True
     try:
         return value.truth(frame.tx)
-    except Break as unknown:
+    except (Break, ReadsEarly):
         if isinstance(value, TensorValue) and value.fake.numel() == 1:
-            for decide in (_check, partial(_assume, unknown)):
+            for decide in (_check, _assume):
                 for truth in (True, False):
                     if decide(frame, value, truth):
                         return truth
@@ -105,17 +104,18 @@ def _require(
     check_all(frame.tx, value, *raised)
 
 
-def _assume(unknown: Break, frame: Frame, value: TensorValue, truth: bool) -> bool:
+def _assume(frame: Frame, value: TensorValue, truth: bool) -> bool:
     """Let the graph raise where a tensor has not this truth and the program would go on to raise,
-    whatever it says and whoever handles it; whether it can. The call is then run as it is: a graph
-    of which something would be left ends here instead."""
+    whatever it says and whoever handles it; whether it can. The call is then run as it is, so
+    nothing of the graph may be left."""
     tx = frame.tx
     if tx.graph is not tx.graph.outermost or not _ends_raising(_otherwise(frame, truth)):
         return False
-    if tx.graph.effects.any() or not tx.answers_in_general():
+    if tx.graph.effects.any() or not tx.checks_in_graph():
         return False
+    unknown = Break("FB0001", f"truth of {value.describe()}")
     tx.locate(unknown)
-    tx.assumed.append((tx.step(), unknown.report()))
+    tx.assumed.append(unknown.report())
     _require(frame, value, truth, (AssertionError, ("what the program checks does not hold",)))
     return True
 
