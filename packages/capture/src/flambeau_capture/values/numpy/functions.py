@@ -149,8 +149,8 @@ def _cast(tx: Tracer, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
 
 
 def _assume_unwatched(tx: Tracer) -> None:
-    """Assume that nothing but a warning comes of what NumPy's arithmetic runs into, such as a division
-    by zero: torch's operators note none of it."""
+    """Assume that nothing but a warning comes of what NumPy's arithmetic meets, such as a division
+    by zero: torch's operators note none."""
     modes = error_modes()
     warns = "warn" in modes
     if {*modes} - {"warn", "ignore"} or (warns and not warns_at_most(warnings)):
