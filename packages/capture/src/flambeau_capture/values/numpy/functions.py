@@ -149,7 +149,7 @@ def _cast(tx: Tracer, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
 
 
 def _assume_unwatched(tx: Tracer) -> None:
-    """Assume that nothing but a warning comes of what NumPy's arithmetic meets, such as a division
+    """Assume that nothing but a warning comes of what NumPy's arithmetic raises, such as a division
     by zero: torch's operators note none."""
     modes = error_modes()
     warns = "warn" in modes

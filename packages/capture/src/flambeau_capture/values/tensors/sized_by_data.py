@@ -100,7 +100,8 @@ def cdist(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     number = modes.index(mode) if mode in modes else 2
     norm = Constant(float(given.get("p", Constant(2.0)).as_python()))
     fn = torch.ops.aten._cdist_forward.default
-    return graph_call(tx, "call_function", fn, [*tensors, norm, Constant(number)], {})
+    operands: list[Any] = [*tensors, norm, Constant(number)]
+    return graph_call(tx, "call_function", fn, operands, {})
 
 
 def linspace(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
