@@ -8,6 +8,7 @@ Invariant: an id is never reused for another meaning.
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
 
@@ -196,8 +197,11 @@ class SkipFrame(Exception):
 
 
 class CaptureAgain(Exception):
-    """Capture is to start again: it knows better by now which numbers are open, or what not
-    to check in a graph."""
+    """Capture is to start again, knowing better which numbers are open, or what not to check in a
+    graph: once `note` was called, which whoever goes on without may leave."""
+
+    def __init__(self, note: Callable[[], object] = lambda: None) -> None:
+        self.note = note
 
 
 class Unsupported(RuntimeError):

@@ -131,7 +131,8 @@ class FrameConversion:
                     raise SkipFrame(str(missing)) from None
                 report = BreakReport(REASONS["FB0021"], str(missing), ())
                 stop_at, reason = missing.step, reason or report
-            except CaptureAgain:
+            except CaptureAgain as again:
+                again.note()
                 stop_at = reason = None
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
@@ -321,8 +322,7 @@ class FrameConversion:
         if session.assumed and what_it_leaves(
             module.graph, inputs, graph.effects, replace(calls_that_raise, drew=False)
         ):
-            self.converter.dynamics.check_less(self.code)
-            raise CaptureAgain
+            raise CaptureAgain(partial(self.converter.dynamics.check_less, self.code))
         module.meta["assumed"] = tuple(session.assumed)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
@@ -338,8 +338,7 @@ class FrameConversion:
             calls_that_raise = replace(calls_that_raise, drew=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and session.assumed:
-            self.converter.dynamics.check_less(self.code)
-            raise CaptureAgain
+            raise CaptureAgain(partial(self.converter.dynamics.check_less, self.code))
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:

@@ -464,7 +464,8 @@ class SymbolicTracer:
                 if dim is None:
                     tensor = TensorValue(node.all_input_nodes[0])
                     self.tensor_rules.number_for_python(self, tensor)
-        except CaptureAgain:
+        except CaptureAgain as again:
+            again.note()
             return True
         return False
 

@@ -103,8 +103,7 @@ def number_for_python(tx: Tracer, tensor: TensorValue) -> Value | None:
     if tx.reads_early():
         return early_number(tx, tensor)
     if tensor.fake.numel() == 1 and _replay(tx, tensor.node) is not None:
-        tx.read_early()
-        raise CaptureAgain
+        raise CaptureAgain(tx.read_early)
     return None
 
 
