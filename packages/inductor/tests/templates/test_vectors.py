@@ -12,6 +12,7 @@ import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
+from flambeau_inductor.ir.loops import Load
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
 from flambeau_inductor.templates.call_replacement import facts
 from torch import Tensor
@@ -95,6 +96,25 @@ def gated(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
     return F.silu(F.linear(x, w.narrow(0, 0, half))) * F.linear(x, w.narrow(0, half, half))
 
 
+@pytest.mark.parametrize("rows", [2, 4])
+@pytest.mark.parametrize("of", [with_bias, across, scaled_sum, gated])
+def test_a_few_rows_are_made_of_one_reading_of_the_weights(
+    of: Callable[..., Any], rows: int, tmp_path: Path
+) -> None:
+    n, k = 24, 64
+    x, w, bias = torch.randn(rows, k).to(HALF), torch.randn(n, k).to(HALF), torch.randn(n).to(HALF)
+    program = agrees(of, [x, w * k**-0.5, bias], tmp_path)
+    weights = program.inputs[1].name
+    reads = [
+        instr.index
+        for step in program.steps
+        if isinstance(step, RunLoop)
+        for instr in step.loop.body
+        if isinstance(instr, Load) and instr.buffer == weights
+    ]
+    assert len(reads) == (2 if of is gated else 1)
+
+
 @pytest.mark.parametrize("sizes", [(24, 64), (40, 70), (4, 2048)], ids=str)
 @pytest.mark.parametrize("of", [linear, with_bias, across, scaled_sum, column, batch, gated])
 def test_products_of_a_vector_are_kernels_of_our_own(
@@ -130,15 +150,16 @@ def transposed(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     return x @ (w.reshape(-1, w.shape[0]).to(x.dtype) * scale.select(1, 0))
 
 
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("of", [scaled_after, scaled_before, by_groups, of_nibbles, transposed])
 def test_weights_in_bytes_are_widened_where_they_are_read(
-    of: Callable[..., Any], tmp_path: Path
+    of: Callable[..., Any], rows: int, tmp_path: Path
 ) -> None:
     """Nothing of their size is written to memory."""
     n, k = 48, 128
     w = torch.randint(-128, 128, (n, k // 2 if of is of_nibbles else k), dtype=torch.int8)
     scale = (torch.rand(n, 4) * 1e-3 + 1e-3).to(HALF)
-    program = agrees(of, [torch.randn(1, k).to(HALF), w, scale], tmp_path)
+    program = agrees(of, [torch.randn(rows, k).to(HALF), w, scale], tmp_path)
     sizes = {b.name: b.layout.shape for b in program.buffers}
     made = [shape for name, shape in sizes.items() if name.startswith("buf")]
     assert all(torch.Size(shape).numel() <= 8 * n for shape in made), made
