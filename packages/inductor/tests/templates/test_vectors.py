@@ -4,6 +4,7 @@ whose kernels run under Triton's interpreter."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
-from flambeau_inductor.ir.loops import Load
+from flambeau_inductor.info import GraphInfo
+from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
 from flambeau_inductor.templates.call_replacement import facts
 from torch import Tensor
@@ -34,6 +36,7 @@ def interpreted(program: Program, inputs: list[Tensor], folder: Path) -> list[Te
     path.write_text(module_text([kernel.source for kernel in kernels]))
     launchers = build(path, kernels)
     memory = {b.name: t for b, t in zip(program.inputs, inputs, strict=True)}
+    memory |= {new: memory[old] for new, old in program.owned.updated.items()}
     for buffer in program.buffers:
         if buffer.name not in memory:
             layout = buffer.layout
@@ -209,3 +212,45 @@ def test_attention_to_nothing_is_nothing(tmp_path: Path) -> None:
     program = scheduled(primitive, [q, k, k, hidden], "cuda")
     (got,) = interpreted(program, [q, k, k, hidden], tmp_path)
     assert not got.any()
+
+
+class Updating(GraphInfo):
+    """The first result is the new value of the first input."""
+
+    updates = ((0, 0),)
+    mutated_outputs = (0,)
+
+
+def put(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = torch.ops.aten.index_put.default(cache, [None, None, at], new * 2)
+    return made, made.sum(-1)
+
+
+def copied(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = cache.index_copy(2, at, new * 2)
+    return made, made.sum(-1)
+
+
+def scattered(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = cache.scatter(2, at.reshape(1, 1, -1, 1).expand(2, 3, 2, 4), new * 2)
+    return made, made.sum(-1)
+
+
+@pytest.mark.parametrize("of", [put, copied, scattered])
+def test_parts_of_a_cache_are_written_in_place(of: Callable[..., Any], tmp_path: Path) -> None:
+    """By a kernel that goes over what is written alone, without a copy of the rest."""
+    cache, new, at = torch.randn(2, 3, 20, 4), torch.randn(2, 3, 2, 4), torch.tensor([17, 4])
+    program = scheduled(of, [cache, at, new], "cuda", info=Updating())
+    (updated,) = program.owned.updated
+    assert program.owned.updated[updated] == program.inputs[0].name
+    loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
+    writes = [
+        loop
+        for loop in loops
+        if any(isinstance(i, Store) and i.buffer == updated for i in loop.body)
+    ]
+    assert [prod(int(axis.size) for axis in loop.x) for loop in writes] == [new.numel()]
+    expected = of(cache, at, new)
+    memory = cache.clone()
+    interpreted(program, [memory, at, new], tmp_path)
+    torch.testing.assert_close(memory, expected[0])
