@@ -195,6 +195,11 @@ class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
 
 
+class CaptureAgain(Exception):
+    """Capture is to start again: it knows better by now which numbers are open, or what not
+    to check in a graph."""
+
+
 class Unsupported(RuntimeError):
     """A graph break where `nopython=True` allows none."""
 

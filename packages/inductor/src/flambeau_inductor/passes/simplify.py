@@ -8,6 +8,7 @@ shape, strides and dtype, bit for bit equal; two tensors that the caller gets st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -24,18 +25,20 @@ from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, 
 POINTWISE = frozenset(name for name, prim in PRIMS.items() if "pointwise" in prim.tags) | {"cast"}
 
 
-def sizes_of(graph: fx.Graph, shape: Sequence[Any]) -> list[Any]:
-    """The sizes of a shape as arguments of new nodes: open ones are read from the inputs."""
+def sizes_of(before: fx.Node, shape: Sequence[Any]) -> list[Any]:
+    """The sizes of a shape as arguments of new nodes before one: open ones are read from the
+    inputs, those by data from what counts them."""
     if not any(isinstance(size, torch.SymInt) for size in shape):
         return list(shape)
-    known = SizeNodes(graph)
-    for node in graph.find_nodes(op="placeholder"):
+    known = SizeNodes(before.graph)
+    for node in takewhile(lambda node: node is not before, before.graph.nodes):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             known.given(node, value)
         elif isinstance(value, torch.Tensor):
             known.seen(node, TensorMeta.of(value))
-    return [known.node_of(size) if isinstance(size, torch.SymInt) else size for size in shape]
+    with before.graph.inserting_before(before):
+        return [known.node_of(size) if isinstance(size, torch.SymInt) else size for size in shape]
 
 
 def _are_numbers(node: fx.Node) -> bool:
@@ -57,8 +60,7 @@ def _folded(m: Match) -> fx.Node | None:
     meta = node.meta.get("val")
     if meta is None or isinstance(made, complex) or meta.dtype.is_complex:
         return None  # the library fills these, in strides of its own
-    with m.graph.inserting_before(node):
-        sizes = sizes_of(m.graph, meta.shape)
+    sizes = sizes_of(node, meta.shape)
     return m.call(PRIMS["full"].overload, sizes, made, dtype=meta.dtype, device=meta.device)
 
 
