@@ -4,6 +4,7 @@ whose kernels run under Triton's interpreter."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
+from flambeau_inductor.info import GraphInfo
+from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
 from flambeau_inductor.templates.call_replacement import facts
 from torch import Tensor
@@ -33,6 +36,7 @@ def interpreted(program: Program, inputs: list[Tensor], folder: Path) -> list[Te
     path.write_text(module_text([kernel.source for kernel in kernels]))
     launchers = build(path, kernels)
     memory = {b.name: t for b, t in zip(program.inputs, inputs, strict=True)}
+    memory |= {new: memory[old] for new, old in program.owned.updated.items()}
     for buffer in program.buffers:
         if buffer.name not in memory:
             layout = buffer.layout
@@ -95,6 +99,25 @@ def gated(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
     return F.silu(F.linear(x, w.narrow(0, 0, half))) * F.linear(x, w.narrow(0, half, half))
 
 
+@pytest.mark.parametrize("rows", [2, 4])
+@pytest.mark.parametrize("of", [with_bias, across, scaled_sum, gated])
+def test_a_few_rows_are_made_of_one_reading_of_the_weights(
+    of: Callable[..., Any], rows: int, tmp_path: Path
+) -> None:
+    n, k = 24, 64
+    x, w, bias = torch.randn(rows, k).to(HALF), torch.randn(n, k).to(HALF), torch.randn(n).to(HALF)
+    program = agrees(of, [x, w * k**-0.5, bias], tmp_path)
+    weights = program.inputs[1].name
+    reads = [
+        instr.index
+        for step in program.steps
+        if isinstance(step, RunLoop)
+        for instr in step.loop.body
+        if isinstance(instr, Load) and instr.buffer == weights
+    ]
+    assert len(reads) == (2 if of is gated else 1)
+
+
 @pytest.mark.parametrize("sizes", [(24, 64), (40, 70), (4, 2048)], ids=str)
 @pytest.mark.parametrize("of", [linear, with_bias, across, scaled_sum, column, batch, gated])
 def test_products_of_a_vector_are_kernels_of_our_own(
@@ -130,15 +153,16 @@ def transposed(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     return x @ (w.reshape(-1, w.shape[0]).to(x.dtype) * scale.select(1, 0))
 
 
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("of", [scaled_after, scaled_before, by_groups, of_nibbles, transposed])
 def test_weights_in_bytes_are_widened_where_they_are_read(
-    of: Callable[..., Any], tmp_path: Path
+    of: Callable[..., Any], rows: int, tmp_path: Path
 ) -> None:
     """Nothing of their size is written to memory."""
     n, k = 48, 128
     w = torch.randint(-128, 128, (n, k // 2 if of is of_nibbles else k), dtype=torch.int8)
     scale = (torch.rand(n, 4) * 1e-3 + 1e-3).to(HALF)
-    program = agrees(of, [torch.randn(1, k).to(HALF), w, scale], tmp_path)
+    program = agrees(of, [torch.randn(rows, k).to(HALF), w, scale], tmp_path)
     sizes = {b.name: b.layout.shape for b in program.buffers}
     made = [shape for name, shape in sizes.items() if name.startswith("buf")]
     assert all(torch.Size(shape).numel() <= 8 * n for shape in made), made
@@ -188,3 +212,45 @@ def test_attention_to_nothing_is_nothing(tmp_path: Path) -> None:
     program = scheduled(primitive, [q, k, k, hidden], "cuda")
     (got,) = interpreted(program, [q, k, k, hidden], tmp_path)
     assert not got.any()
+
+
+class Updating(GraphInfo):
+    """The first result is the new value of the first input."""
+
+    updates = ((0, 0),)
+    mutated_outputs = (0,)
+
+
+def put(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = torch.ops.aten.index_put.default(cache, [None, None, at], new * 2)
+    return made, made.sum(-1)
+
+
+def copied(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = cache.index_copy(2, at, new * 2)
+    return made, made.sum(-1)
+
+
+def scattered(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = cache.scatter(2, at.reshape(1, 1, -1, 1).expand(2, 3, 2, 4), new * 2)
+    return made, made.sum(-1)
+
+
+@pytest.mark.parametrize("of", [put, copied, scattered])
+def test_parts_of_a_cache_are_written_in_place(of: Callable[..., Any], tmp_path: Path) -> None:
+    """By a kernel that goes over what is written alone, without a copy of the rest."""
+    cache, new, at = torch.randn(2, 3, 20, 4), torch.randn(2, 3, 2, 4), torch.tensor([17, 4])
+    program = scheduled(of, [cache, at, new], "cuda", info=Updating())
+    (updated,) = program.owned.updated
+    assert program.owned.updated[updated] == program.inputs[0].name
+    loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
+    writes = [
+        loop
+        for loop in loops
+        if any(isinstance(i, Store) and i.buffer == updated for i in loop.body)
+    ]
+    assert [prod(int(axis.size) for axis in loop.x) for loop in writes] == [new.numel()]
+    expected = of(cache, at, new)
+    memory = cache.clone()
+    interpreted(program, [memory, at, new], tmp_path)
+    torch.testing.assert_close(memory, expected[0])

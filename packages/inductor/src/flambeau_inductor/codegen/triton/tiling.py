@@ -172,13 +172,13 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     if padded > MAX_PERSISTENT:
         return looped(LOOPED_BLOCK, LOOPED_WARPS)
     at_once = REDUCTION_BLOCK // max(2, most)
-    share = shared_by_rows(loop)
-    if share:
+    share = next_power_of_two(shared_by_rows(loop))
+    if shared_by_rows(loop):
         at_once = SHARED_BLOCK // share
     together = max(1, min(at_once // padded, next_power_of_two(rows)))
     while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
         together //= 2
-    warps = _warps(together * padded * max(1, share))
+    warps = _warps(together * padded * share)
     if padded == MAX_PERSISTENT and most == 4 and len(elements_of(loop)) == 1:
         warps *= 2
     deep = depth(loop) >= DEEP

@@ -1,11 +1,11 @@
 """Lowering of matrix products: which library, and how it is called.
 
-In: matrices. Out: `LibraryCall`s; on a GPU sums of products where an operand is a vector.
+In: matrices. Out: `LibraryCall`s; on a GPU sums of products where an operand is a few vectors.
 Invariant: operands come in any strides; a result has the layout that its primitive promised.
 Float32 goes to torch's BLAS or to oneDNN, whichever `ctx.choices` prefers for the sizes.
 
-A matrix times a vector reads each element of the matrix once: it takes as long as its bytes, and no
-tensor unit makes it shorter. As a sum like any other it is fused like any other: with what its
+A matrix times a few vectors takes as long as reading the matrix once, and no tensor unit makes that
+shorter. As a sum like any other it is fused like any other: with what its
 operands are made of (weights in bytes and their scales), with what follows, and with the sums over
 another matrix that the same vector is multiplied by.
 """
@@ -22,7 +22,8 @@ from flambeau_inductor.ir.tensors import Argument, Node, Reduction, View, dims_o
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
-from flambeau_inductor.tuning import host_tuning
+from flambeau_inductor.lowering.rules.shape import joined
+from flambeau_inductor.tuning import host_tuning, tuning_of
 
 PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
 """Matrix products: they take operands of any strides and write into given memory."""
@@ -40,8 +41,8 @@ them: sums of more terms than this are computed in parts."""
 
 @rule(*PRODUCTS)
 def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
-    if by_vector(a, b):
-        return ctx.cast(summed(ctx, a, b), a.dtype)
+    if by_vectors(a, b):
+        return ctx.cast(summed_by_rows(ctx, a, b), a.dtype)
     if name == "mm" and by_onednn(ctx, a, b):
         return linear(ctx, a, b)
     return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
@@ -51,8 +52,8 @@ def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
 def product_and_sum(
     ctx: Context, name: str, x: Node, a: Node, b: Node, beta: Scalar, alpha: Scalar
 ) -> Lowered:
-    if by_vector(a, b):
-        return _added(ctx, x, summed(ctx, a, b), beta, alpha)
+    if by_vectors(a, b):
+        return _added(ctx, x, summed_by_rows(ctx, a, b), beta, alpha)
     summand = _row(x) if name == "addmm" else x
     if name == "addmm" and len(summand.shape) == 1 and beta == alpha == 1:
         if summand.dtype == a.dtype and by_onednn(ctx, a, b):
@@ -62,13 +63,26 @@ def product_and_sum(
     return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
 
 
-def by_vector(a: Node, b: Node) -> bool:
-    """Whether a product on a GPU is of a vector, so that its time is that of reading the other
-    operand. The library multiplies float64, and sizes that are open, as it did."""
+def by_vectors(a: Node, b: Node) -> bool:
+    """Whether a product on a GPU is of so few vectors that its time is that of reading the matrix.
+    The library multiplies float64, and sizes that are open, as it did."""
     sizes = static_sizes((*a.shape, *b.shape))
     if a.device.type != "cuda" or a.dtype not in SUMMED or sizes is None or 0 in sizes:
         return False
-    return hint(a.shape[-1]) > 1 and 1 in (hint(a.shape[-2]), hint(b.shape[-1]))
+    rows, terms, columns = hint(a.shape[-2]), hint(a.shape[-1]), hint(b.shape[-1])
+    few = 1 if len(a.shape) > 2 else tuning_of((a.device,)).vector_rows
+    return terms > 1 and (columns == 1 or (rows <= few and (rows == 1 or rows < columns)))
+
+
+def summed_by_rows(ctx: Context, a: Node, b: Node) -> Node:
+    """`a @ b` in float32, each row a sum of its own, so that all are made of one reading of `b`."""
+    if 1 in (hint(a.shape[-2]), hint(b.shape[-1])):
+        return summed(ctx, a, b)
+    row, term = dims_of(2)
+    rows = (
+        ctx.view(a, (1, a.shape[1]), (row + number, term)) for number in range(hint(a.shape[0]))
+    )
+    return joined(ctx, [summed(ctx, each, b) for each in rows], 0)
 
 
 def summed(ctx: Context, a: Node, b: Node) -> Node:
