@@ -183,7 +183,7 @@ def _ldexp(args: Args, device: torch.device) -> Corrected:
 
 
 def _counted(args: Args, device: torch.device) -> Corrected:
-    """Places and counts beside the elements, which 2.11 describes in the dtype of these."""
+    """Places and counts, which 2.11 describes in the dtype of the elements."""
     return {place: KernelCorrection(dtype=torch.int64) for place in (1, 2)}
 
 
