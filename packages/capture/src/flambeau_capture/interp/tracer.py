@@ -69,7 +69,7 @@ from flambeau_capture.values.objects.exceptions import (
     new_exception,
     raised_by_python,
 )
-from flambeau_capture.values.registry import wrap_object
+from flambeau_capture.values.registry import trusted_class, wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 from flambeau_capture.values.wrap import wrap_new
@@ -404,7 +404,9 @@ class SymbolicTracer:
         if source is None:
             return
         if isinstance(source, ConstantSource) and kind in _OF_THE_OBJECT_ITSELF:
-            return  # the entry itself keeps the object
+            # the entry itself keeps the object, whose class a program may set
+            if kind != "TYPE_MATCH" or trusted_class(type(source.object)):
+                return
         self.guards.add(source, kind, *params, user_line=self._user_line())
 
     def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
