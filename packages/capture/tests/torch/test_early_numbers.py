@@ -63,7 +63,9 @@ def steps(wrap, make, move, use, again):
     run = wrap(run)
     for _ in range(12):
         made = run(torch.ones(3))
-        rows.append((made[0].clone(), *made[1:], state.kept, state.step.clone(), state.other.clone()))
+        rows.append(
+            (made[0].clone(), *made[1:], state.kept, state.step.clone(), state.other.clone())
+        )
     return rows, run
 
 

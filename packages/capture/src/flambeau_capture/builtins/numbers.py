@@ -54,8 +54,11 @@ def _convert(kind: type) -> None:
         if args and isinstance(args[0], TensorValue):
             dtype = args[0].fake.dtype
             read = is_whole(dtype) or (kind is float and dtype.is_floating_point)
-            if kind is not complex and read and len(args) == 1 and (
-                tx.data_sizes() or tx.reads_early()
+            if (
+                kind is not complex
+                and read
+                and len(args) == 1
+                and (tx.data_sizes() or tx.reads_early())
             ):
                 item = args[0].call_method(tx, "item", [], {})
                 return evaluate_call(tx, kind, [item], {}) if item.cls is not kind else item

@@ -20,7 +20,15 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import Entry, FrameCache, disabled, follow
-from flambeau_capture.breaks import REASONS, Break, BreakReport, CaptureAgain, SkipFrame, Unsupported, UserLine
+from flambeau_capture.breaks import (
+    REASONS,
+    Break,
+    BreakReport,
+    CaptureAgain,
+    SkipFrame,
+    Unsupported,
+    UserLine,
+)
 from flambeau_capture.builtins.autograd.gradients import (
     copy_that_shows,
     leaving_leaf,

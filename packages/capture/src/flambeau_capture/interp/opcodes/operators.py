@@ -94,8 +94,6 @@ def unary_not(frame: Frame, instruction: Instruction) -> None:
         frame.push(Constant(not value.truth(frame.tx)))
 
 
-
-
 def _store_item(frame: Frame, _: Instruction, item: Value, items: Value, key: Value) -> None:
     items.set_item(frame.tx, key, item)
     if items.source is not None and type(key) is Constant:

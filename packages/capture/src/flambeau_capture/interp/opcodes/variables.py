@@ -202,8 +202,6 @@ def push_method(frame: Frame, found: Value) -> None:
     frame.stack += (found, NULL) if NULL_ABOVE else (NULL, found)
 
 
-
-
 def _store_attribute(frame: Frame, instruction: Instruction, value: Value, obj: Value) -> None:
     obj.set_attr(frame.tx, instruction.argval, value)
     if obj.source is not None:

@@ -250,7 +250,9 @@ def _written_places(user: fx.Node, node: fx.Node) -> set[int | None] | None:
 
 def _writes(node: fx.Node) -> bool:
     name = operator_name(node.target)
-    return name in _IN_PLACE or name == "setitem" or (name.endswith("_") and not name.endswith("__"))
+    return (
+        name in _IN_PLACE or name == "setitem" or (name.endswith("_") and not name.endswith("__"))
+    )
 
 
 def _shares_memory(user: fx.Node, node: fx.Node) -> bool:
