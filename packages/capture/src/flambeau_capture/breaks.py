@@ -196,7 +196,8 @@ class SkipFrame(Exception):
 
 
 class CaptureAgain(Exception):
-    """Capture is to start again: it knows better by now which numbers are open."""
+    """Capture is to start again: it knows better by now which numbers are open, or what not
+    to check in a graph."""
 
 
 class Unsupported(RuntimeError):

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.nn.attention
 
+from flambeau_capture._torch_compat import state
+
 
 def labels() -> tuple[Any, ...]:
     """Context managers that name a region for profilers."""
@@ -300,3 +302,12 @@ def enter_choice(name: str, arguments: tuple[Any, ...]) -> Any:
 
 def exit_choice(entered: Any) -> None:
     entered.__exit__(None, None, None)
+
+
+#: what a graph calls to enter and to leave a mode
+MODE_CALLS = frozenset(
+    {
+        state.set_grad_enabled, state.enter_autocast, state.exit_autocast, state.enter_inference,
+        state.exit_inference, enter_choice, exit_choice,
+    }
+)  # fmt: skip

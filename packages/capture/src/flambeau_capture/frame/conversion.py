@@ -317,17 +317,29 @@ class FrameConversion:
         switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
         fixed = session.shapes.constants()
         compat.is_captured(graph.fake_mode)
+        calls_that_raise = CallsThatRaise.of(converter.backend, module)
+        if session.assumed and what_it_leaves(
+            module.graph, inputs, graph.effects, replace(calls_that_raise, drew=False)
+        ):
+            self.converter.dynamics.check_less(self.code)
+            raise CaptureAgain
+        module.meta["assumed"] = tuple(session.assumed)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
         for source, value in session.shapes.numbers().items():
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        checks = any(node.target is compat.assert_operator() for node in module.graph.nodes)
+        checks = bool(session.assumed) or any(
+            node.target is compat.assert_operator() for node in module.graph.nodes
+        )
         if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
             compiled = _giving_back_draws(compiled)
             calls_that_raise = replace(calls_that_raise, drew=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
+        if left is not None and session.assumed:
+            self.converter.dynamics.check_less(self.code)
+            raise CaptureAgain
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:
@@ -340,7 +352,7 @@ class FrameConversion:
         converter.publish("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         again = None
-        if left is None or plan.state.effects:
+        if left is None or plan.state.effects or graph.effects.switches:
             cache, place = weakref.ref(self.cache), UserLine.first_of(origin)
             skip = partial(_skip, cache, self.code)
             less = partial(_expect_less, converter, cache, self.code, origin.co_name)

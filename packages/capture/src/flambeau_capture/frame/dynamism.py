@@ -153,6 +153,7 @@ class _CodeHistory:
     no_data_sizes: bool = False
     early_numbers = False  # whether numbers of small tensors are read before the graph
     general: bool | None = None  # whether Python's queries of counts were answered in general
+    checks: bool | None = None  # whether graphs have checked what the program raises for
     called: bool = False
 
 
@@ -207,9 +208,23 @@ class DynamismTracker:
             seen.general = True
         return seen.general
 
+    def checks_in_graph(self, code: CodeType) -> bool:
+        """Whether its graphs check what the program raises for; noted, as the answer above is."""
+        seen = self._seen(code)
+        if seen.checks is None:
+            seen.checks = True
+        return seen.checks
+
+    def check_less(self, code: CodeType) -> None:
+        """From here on its graphs end where the program raises for what data says."""
+        self._seen(code).checks = False
+
     def expect_less(self, code: CodeType) -> str:
         """What its graphs have assumed of data holds seldom: they are to assume less. In words."""
         seen = self._seen(code)
+        if seen.checks:
+            seen.checks = False
+            return "ends its graphs where the program raises for what data says"
         if seen.general:
             seen.general = False
             return "ends its graphs where Python decides on a count"

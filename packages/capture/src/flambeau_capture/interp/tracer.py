@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, CaptureAgain, SkipFrame, UserLine
+from flambeau_capture.breaks import Break, BreakReport, CaptureAgain, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.construction import instantiate, new_object
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
@@ -102,7 +102,7 @@ class SymbolicTracer:
         bodies: IdentityMap[CodeType, Prepared],
         dynamics: DynamismTracker,
     ) -> None:
-        self.graph = GraphBuilder()
+        self.graph = GraphBuilder(device=compat.default_device())
         self.graph.clock = WeakMethod(self.step)
         self.shapes = SymbolicShapes(self.graph)
         self.shapes.known = WeakMethod(self.known_number)
@@ -122,6 +122,8 @@ class SymbolicTracer:
         self.own_from = 0  # the step from which on the program's own code runs
         self.error: Value | None = None
         self.entered: list[Any] = []  # torch's context managers that are entered and not left
+        #: where the graph checks what the program does, if the call can be run as it is
+        self.assumed: list[BreakReport] = []
         self.indexing = 0  # how many modes that index with tensors of no dimension are entered
         #: how many calls of `Tensor.__torch_function__` are under way
         self.as_plain = int(compat.torch_function_state() > 0)
@@ -473,6 +475,10 @@ class SymbolicTracer:
     def answers_in_general(self) -> bool:
         """Whether a query of Python's about a count is answered as for counts in general."""
         return self._dynamics.answers_in_general(self._code)
+
+    def checks_in_graph(self) -> bool:
+        """Whether a graph may check what the program raises for, and be run again where it does."""
+        return self._dynamics.checks_in_graph(self._code)
 
     def note_need(self, operator: str, source: Source, value: int | float) -> None:
         """Note that an operator needs a number of the program as a constant."""

@@ -95,6 +95,7 @@ _state(
 
 def _older_query(fn: Any) -> None:
     """A query of that state which warns at each call that it is deprecated."""
+    STATE_QUESTIONS[fn] = None
 
     @handles(fn)
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -414,7 +415,4 @@ of_arguments(
     torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,
     torch.broadcast_shapes, torch.jit.annotate, torch._check_is_size, compat.GROUP_TENSORS,
 )  # fmt: skip
-unguarded(
-    name_of(torch.get_default_device),
-    "where a program sets one, torch's functions are overridden, and nothing is captured",
-)
+STATE_QUESTIONS[torch.get_default_device] = None

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, CaptureAgain
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
@@ -72,10 +72,12 @@ def _truth(frame: Frame, value: Value) -> bool:
             return True
     try:
         return value.truth(frame.tx)
-    except Break:
-        for truth in (True, False):
-            if isinstance(value, TensorValue) and _check(frame, value, truth):
-                return truth
+    except (Break, CaptureAgain):
+        if isinstance(value, TensorValue) and value.fake.numel() == 1:
+            for decide in (_check, _assume):
+                for truth in (True, False):
+                    if decide(frame, value, truth):
+                        return truth
         raise
 
 
@@ -85,15 +87,47 @@ def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
     written before, no handler is near, the words are known."""
     tx = frame.tx
     raised = _raised(frame, _otherwise(frame, truth))
-    if raised is None or value.fake.numel() != 1 or tx.graph is not tx.graph.outermost:
+    if raised is None or tx.graph is not tx.graph.outermost:
         return False
     handled = any(one.current in one.prepared.regions for one in tx.frames)
     if handled or tx.heap.writes() or tx.graph.effects.any():
         return False
-    if not truth:
-        value = tensor_call(tx, "call_function", torch.logical_not, [value])
-    check_all(tx, value, *raised)
+    _require(frame, value, truth, raised)
     return True
+
+
+def _require(
+    frame: Frame, value: TensorValue, truth: bool, raised: tuple[type[Exception], tuple[str, ...]]
+) -> None:
+    if not truth:
+        value = tensor_call(frame.tx, "call_function", torch.logical_not, [value])
+    check_all(frame.tx, value, *raised)
+
+
+def _assume(frame: Frame, value: TensorValue, truth: bool) -> bool:
+    """Let the graph raise where a tensor has not this truth and the program would go on to raise,
+    whatever it says and whoever handles it; whether it can. The call is then run as it is, so
+    nothing of the graph may be left."""
+    tx = frame.tx
+    if tx.graph is not tx.graph.outermost or not _ends_raising(_otherwise(frame, truth)):
+        return False
+    if tx.graph.effects.any() or not tx.checks_in_graph():
+        return False
+    unknown = Break("FB0001", f"truth of {value.describe()}")
+    tx.locate(unknown)
+    tx.assumed.append(unknown.report())
+    _require(frame, value, truth, (AssertionError, ("what the program checks does not hold",)))
+    return True
+
+
+def _ends_raising(instructions: list[Instruction]) -> bool:
+    """Whether instructions go straight to raising an error."""
+    for instruction in instructions:
+        if instruction.opname == "RAISE_VARARGS":
+            return True
+        if instruction.target is not None or instruction.opname.startswith(("RETURN", "YIELD")):
+            return False
+    return False
 
 
 def _otherwise(frame: Frame, truth: bool) -> list[Instruction]:

@@ -224,7 +224,8 @@ def _as_list(tx: Tracer, tensor: TensorValue) -> Value:
         return known
     if fake.dim() == 0:
         return tensor.call_method(tx, "item", [], {})
-    sizes = [size for size in fake.shape if isinstance(size, int)]
+    tensor = tx.tensor_rules.rows(tx, tensor) or tensor
+    sizes = [size for size in tensor.fake.shape if isinstance(size, int)]
     if len(sizes) < fake.dim() or math.prod(sizes) > _LONGEST_LIST:
         raise Break("FB0003", f"call_method tolist of {tensor.describe()}")
     items = [tensor.get_item(tx, Constant(place)) for place in range(sizes[0])]
