@@ -4,8 +4,7 @@ graph, eager's values, gradients and errors."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,29 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flambeau
-from integration_tests.test_data_dependent_sizes import COUNTS, Make, chosen, numbered, rows
+from integration_tests.by_data import COUNTS, Cases, chosen, numbered, ran, rows
 
-
-@dataclass(frozen=True)
-class Case:
-    """A program, what it is given for a count, and whether gradients are compared."""
-
-    program: Callable[..., Any]
-    make: Make
-    trains: bool = True
-    backends: Sequence[str] = ("aot_eager", "inductor")
-
-
-CASES: dict[str, Case] = {}
-
-
-def case(make: Make, trains: bool = True, backends: str = "") -> Callable[[Any], Any]:
-    def keep(program: Callable[..., Any]) -> Callable[..., Any]:
-        which = tuple(backends.split()) or Case.backends
-        CASES[program.__name__] = Case(program, make, trains, which)
-        return program
-
-    return keep
+case = CASES = Cases()
 
 
 def scaled(count: int) -> Sequence[Tensor]:
@@ -248,7 +227,7 @@ def without_overlaps(boxes: Tensor, scores: Tensor) -> Tensor:
     return order[(overlap > 0.5).triu(1).sum(0) == 0]
 
 
-@case(boxed, trains=False, backends="inductor")
+@case(boxed, trains=False, backends=["inductor"])
 def best_boxes_of_each_class(boxes: Tensor, scores: Tensor) -> Any:
     found = []
     for label in range(3):
@@ -361,17 +340,6 @@ def experts_by_a_mask(x: Tensor) -> Tensor:
     return out
 
 
-def ran(fn: Callable[..., Any], given: Sequence[Tensor], trains: bool) -> Any:
-    """Results, and gradients of what is a floating-point number."""
-    copies = [x.clone().requires_grad_(trains and x.is_floating_point()) for x in given]
-    result = fn(*copies)
-    results = result if isinstance(result, tuple) else (result,)
-    found = [one.sum() for one in results if isinstance(one, Tensor) and one.requires_grad]
-    if found:
-        sum(found).backward()
-    return result, [x.grad for x in copies]
-
-
 def compared(program: Any, compiled: Any, given: Sequence[Tensor], trains: bool = True) -> None:
     """As eager: results and gradients, or the error."""
     try:
@@ -384,9 +352,7 @@ def compared(program: Any, compiled: Any, given: Sequence[Tensor], trains: bool 
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "backend"), [(name, each) for name, one in CASES.items() for each in one.backends]
-)
+@pytest.mark.parametrize(("name", "backend"), CASES.by_backend())
 def test_one_graph(name: str, backend: str) -> None:
     one = CASES[name]
     torch.manual_seed(0)
