@@ -195,12 +195,8 @@ class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
 
 
-class ChecksLess(Exception):
-    """Capture is to start again: what a graph has checked, it cannot be run again for."""
-
-
-class ReadsEarly(Exception):
-    """Capture is to start again: Python needs a number of a tensor, and can read it before."""
+class CaptureAgain(Exception):
+    """Capture is to start again: it knows better by now which numbers are open."""
 
 
 class Unsupported(RuntimeError):

@@ -24,8 +24,7 @@ from flambeau_capture.breaks import (
     REASONS,
     Break,
     BreakReport,
-    ChecksLess,
-    ReadsEarly,
+    CaptureAgain,
     SkipFrame,
     Unsupported,
     UserLine,
@@ -132,11 +131,7 @@ class FrameConversion:
                     raise SkipFrame(str(missing)) from None
                 report = BreakReport(REASONS["FB0021"], str(missing), ())
                 stop_at, reason = missing.step, reason or report
-            except ChecksLess:
-                self.converter.dynamics.check_less(self.code)
-                stop_at = reason = None
-            except ReadsEarly:
-                self.converter.dynamics.read_early(self.code)
+            except CaptureAgain:
                 stop_at = reason = None
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
@@ -159,7 +154,6 @@ class FrameConversion:
         why = _line_of(error)
         by_data = shapes.by_data and self.converter.dynamics.data_sizes(self.code)
         if by_data and self.session is not None and self.session.could_read_early():
-            self.converter.dynamics.read_early(self.code)
             kept = "reads numbers of small tensors before its graphs"
         elif by_data:
             self.converter.dynamics.refuse_data_sizes(self.code)
@@ -209,6 +203,8 @@ class FrameConversion:
         try:
             frame = TopFrame(session, self.frame, scope)
             ended = frame.execute(stop_at, reason)
+            if session.has_counters():
+                raise CaptureAgain
             mode_now = session.grad_mode_outside()
             session.close_graph(grad_mode)
         except RecursionError:
@@ -325,7 +321,8 @@ class FrameConversion:
         if session.assumed and what_it_leaves(
             module.graph, inputs, graph.effects, replace(calls_that_raise, drew=False)
         ):
-            raise ChecksLess
+            converter.dynamics.check_less(self.code)
+            raise CaptureAgain
         module.meta["assumed"] = tuple(session.assumed)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
@@ -341,7 +338,8 @@ class FrameConversion:
             calls_that_raise = replace(calls_that_raise, drew=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and session.assumed:
-            raise ChecksLess
+            converter.dynamics.check_less(self.code)
+            raise CaptureAgain
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:

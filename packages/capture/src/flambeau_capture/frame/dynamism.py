@@ -291,6 +291,18 @@ class DynamismTracker:
         first = name in seen.refused and seen.needed[name, None] == [value]
         return name in seen.varying and not first
 
+    def counts(self, code: CodeType, place: str, value: Any) -> bool:
+        """Whether a number that was seen at a place is another now that a frame has run: a counter,
+        which is open from here on. False: that was known, or it is no such number."""
+        seen = self._seen(code)
+        before = seen.numbers.get(place)
+        if type(value) not in (int, float) or type(before) is not type(value):
+            return False
+        if before == value or place in seen.varying or not self._allowed(code):
+            return False
+        seen.varying.add(place)
+        return True
+
     def note_need(
         self, code: CodeType, operator: str | None, source: Source, value: int | float
     ) -> None:

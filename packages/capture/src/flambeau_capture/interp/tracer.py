@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, BreakReport, ReadsEarly, SkipFrame, UserLine
+from flambeau_capture.breaks import Break, BreakReport, CaptureAgain, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.construction import instantiate, new_object
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
@@ -107,6 +107,7 @@ class SymbolicTracer:
         self.shapes = SymbolicShapes(self.graph)
         self.shapes.known = WeakMethod(self.known_number)
         self._dynamics = dynamics
+        self._stored: dict[str, Value] = {}
         self._code = code
         self._origin = origin  # of a resumption, the code that broke
         self.guards = GuardSet(code)
@@ -262,6 +263,7 @@ class SymbolicTracer:
         self.has_generators = False
         self.unheld.clear()
         self._scopes.clear()
+        self._stored.clear()
         self._rules.clear()
         self.entered.clear()
         self.error = None
@@ -439,14 +441,30 @@ class SymbolicTracer:
         """Whether numbers of small tensors are read before the graph."""
         return self._dynamics.reads_early(self._code)
 
+    def read_early(self) -> None:
+        """From the next attempt on they are."""
+        self._dynamics.read_early(self._code)
+
+    def stored(self, place: str, value: Value) -> None:
+        """Note what the frame stores at a place of the program."""
+        self._stored[place] = value
+
+    def has_counters(self) -> bool:
+        """Whether numbers that were read as constants are others once the frame has run."""
+        counts = partial(self._dynamics.counts, self._code)
+        new = [counts(place, value._value) for place, value in self._stored.items()
+               if type(value) is Constant]  # fmt: skip
+        return any(new)
+
     def could_read_early(self) -> bool:
-        """Whether a number of the graph that depends on data could be read before it."""
+        """Whether a number of the graph that depends on data could be read before it, which it is
+        from the next attempt on."""
         try:
             for node, dim in self.shapes.places_by_data():
                 if dim is None:
                     tensor = TensorValue(node.all_input_nodes[0])
                     self.tensor_rules.number_for_python(self, tensor)
-        except ReadsEarly:
+        except CaptureAgain:
             return True
         return False
 

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import ReadsEarly
+from flambeau_capture.breaks import CaptureAgain
 from flambeau_capture.source import NumberOf, Source
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.tensors.constant_data import (
@@ -103,7 +103,8 @@ def number_for_python(tx: Tracer, tensor: TensorValue) -> Value | None:
     if tx.reads_early():
         return early_number(tx, tensor)
     if tensor.fake.numel() == 1 and _replay(tx, tensor.node) is not None:
-        raise ReadsEarly
+        tx.read_early()
+        raise CaptureAgain
     return None
 
 
