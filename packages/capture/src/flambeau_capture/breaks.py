@@ -195,6 +195,11 @@ class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
 
 
+class RunsAsItIs(Exception):
+    """Something of a call has to happen in Python, once: all of it runs uncaptured while the guards
+    that were made by then hold. The text says why."""
+
+
 class CaptureAgain(Exception):
     """Capture is to start again: it knows better by now which numbers are open."""
 
