@@ -196,6 +196,11 @@ class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
 
 
+class RunsAsItIs(Exception):
+    """Something of a call has to happen in Python, once: all of it runs uncaptured while the guards
+    that were made by then hold. The text says why."""
+
+
 class CaptureAgain(Exception):
     """Capture is to start again, knowing better which numbers are open, or what not to check in a
     graph: once `note` was called, which whoever goes on without may leave."""

@@ -25,6 +25,7 @@ from flambeau_capture.breaks import (
     Break,
     BreakReport,
     CaptureAgain,
+    RunsAsItIs,
     SkipFrame,
     Unsupported,
     UserLine,
@@ -208,6 +209,8 @@ class FrameConversion:
                 raise CaptureAgain
             mode_now = session.grad_mode_outside()
             session.close_graph(grad_mode)
+        except RunsAsItIs as reason:
+            return self._uncaptured(session, str(reason))
         except RecursionError:
             raise SkipFrame("calls nested too deep") from None
         finally:
@@ -220,6 +223,14 @@ class FrameConversion:
         if isinstance(ended, Finished):
             return self._finished(session, state, ended)
         return self._stopped(session, state, ended)
+
+    def _uncaptured(self, session: SymbolicTracer, why: str) -> Entry:
+        """Code that runs the frame as it is, while the guards hold."""
+        if self.options.nopython:
+            report = BreakReport(REASONS["FB0026"], why, (UserLine.first_of(self.origin),))
+            raise Unsupported(report)
+        self.converter.records.skip(self.origin.co_name, why)
+        return self._entry(session, emit_original(self.code, disabled))
 
     def _finished(self, session: SymbolicTracer, state: FrameState, ended: Finished) -> Any:
         if session.graph.is_empty():

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from flambeau_capture.breaks import Break, CaptureAgain
+from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
@@ -70,15 +70,19 @@ def _truth(frame: Frame, value: Value) -> bool:
         asserts = _otherwise(frame, True)[0].opname == "LOAD_ASSERTION_ERROR"
         if asserts and require_number(frame.tx, value, "an assertion of the program fails"):
             return True
-    try:
-        return value.truth(frame.tx)
-    except (Break, CaptureAgain):
-        if isinstance(value, TensorValue) and value.fake.numel() == 1:
-            for decide in (_check, _assume):
-                for truth in (True, False):
-                    if decide(frame, value, truth):
-                        return truth
-        raise
+    if isinstance(value, TensorValue):
+        for decide in (_check, _assume):
+            for truth in (True, False):
+                if decide(frame, value, truth):
+                    return truth
+    return value.truth(frame.tx)
+
+
+def _is_open(tx: Any, value: TensorValue) -> bool:
+    """Whether only the graph knows the truth of a tensor."""
+    if value.truth_known is not None or tx.graph is not tx.graph.outermost:
+        return False
+    return value.fake.numel() == 1 and tx.tensor_rules.known_data(tx, value) is None
 
 
 def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
@@ -87,7 +91,7 @@ def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
     written before, no handler is near, the words are known."""
     tx = frame.tx
     raised = _raised(frame, _otherwise(frame, truth))
-    if raised is None or tx.graph is not tx.graph.outermost:
+    if raised is None or not _is_open(tx, value):
         return False
     handled = any(one.current in one.prepared.regions for one in tx.frames)
     if handled or tx.heap.writes() or tx.graph.effects.any():
@@ -109,7 +113,7 @@ def _assume(frame: Frame, value: TensorValue, truth: bool) -> bool:
     whatever it says and whoever handles it; whether it can. The call is then run as it is, so
     nothing of the graph may be left."""
     tx = frame.tx
-    if tx.graph is not tx.graph.outermost or not _ends_raising(_otherwise(frame, truth)):
+    if not _ends_raising(_otherwise(frame, truth)) or not _is_open(tx, value):
         return False
     if tx.graph.effects.any() or not tx.checks_in_graph():
         return False
