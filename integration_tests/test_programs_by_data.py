@@ -168,6 +168,47 @@ def summed_by_a_running_offset(x: Tensor, lengths: Tensor) -> Tensor:
     return torch.stack(found)
 
 
+@case(rows)
+def padded_to_the_longest(x: Tensor, mask: Tensor) -> Any:
+    parts, pad = [x[mask], x[~mask] * 2, x], nn.utils.rnn.pad_sequence
+    left = pad([x[mask].sin(), x[~mask]], True, 1.0, padding_side="left")
+    return pad(parts, batch_first=True), pad(parts[:2], padding_value=-1.0), left
+
+
+@case(numbered)
+def padded_slices(x: Tensor, t: Tensor) -> Tensor:
+    return nn.utils.rnn.pad_sequence([x[: t.item()], x[t.item() :]], batch_first=True)
+
+
+@case(rows)
+def distances(x: Tensor, mask: Tensor) -> Any:
+    return torch.cdist(x[mask], x[~mask]), torch.cdist(x[mask], x + 1, p=1.0).sum()
+
+
+@case(numbered, trains=False)
+def evenly_spaced(x: Tensor, t: Tensor) -> Any:
+    n = t.item()
+    return torch.linspace(0, 1, n), torch.linspace(-2.5, 3, n + 1, dtype=torch.float64), x * n
+
+
+@case(lambda count: (torch.randn(1, 2, 4, 4), torch.tensor(count + 1)))
+def resized(x: Tensor, t: Tensor) -> Any:
+    n = t.item()
+    return F.interpolate(x, size=(n, n)), F.interpolate(x, size=(n, 4), mode="bilinear")
+
+
+@case(rows)
+def one_of_two_sides(x: Tensor, mask: Tensor) -> Any:
+    n = mask.sum().item()
+    first = torch.cond(n > 3, lambda x: x * 2, lambda x: x.exp(), (x,))
+    second = torch.cond(x[mask].shape[0] < 2, lambda x: x - 1, lambda x: x * x, (x,))
+    return (
+        first,
+        second,
+        torch.cond(n == 8, lambda x: (x * 3, x.sum()), lambda x: (-x, x.mean()), (x,)),
+    )
+
+
 # -- losses and heads -----------------------------------------------------------------------------
 
 

@@ -201,7 +201,8 @@ class RunsAsItIs(Exception):
 
 
 class CaptureAgain(Exception):
-    """Capture is to start again: it knows better by now which numbers are open."""
+    """Capture is to start again: it knows better by now which numbers are open, or what not
+    to check in a graph."""
 
 
 class Unsupported(RuntimeError):

@@ -209,7 +209,7 @@ class DynamismTracker:
         return seen.general
 
     def checks_in_graph(self, code: CodeType) -> bool:
-        """Whether its graphs check what the program raises for; noted, as the answer before it is."""
+        """Whether its graphs check what the program raises for; noted, as the answer above is."""
         seen = self._seen(code)
         if seen.checks is None:
             seen.checks = True

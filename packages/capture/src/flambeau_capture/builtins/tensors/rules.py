@@ -16,6 +16,7 @@ from flambeau_capture.values.tensors import (
     methods,
     scalars,
     shape_changes,
+    sized_by_data,
     wrapper_subclasses,
 )
 from flambeau_capture.values.tensors.early_numbers import number_for_python
@@ -34,7 +35,10 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (scalars.as_many_as_places, (*scalars.SCATTERS, *(f"{name}_" for name in scalars.SCATTERS))),
     (scalars.select, ("getitem",)),
     (scalars.assign, ("setitem",)),
-    (data_numbers.one_hot, ("one_hot",)),
+    (sized_by_data.one_hot, ("one_hot",)),
+    (sized_by_data.pad_sequence, ("pad_sequence",)),
+    (sized_by_data.cdist, ("cdist",)),
+    (sized_by_data.linspace, ("linspace",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),
     (scalars.pointwise_pair, ("addcdiv", "addcdiv_", "addcmul", "addcmul_")),
     (scalars.foreach_pair, ("_foreach_addcdiv_", "_foreach_addcmul_")),

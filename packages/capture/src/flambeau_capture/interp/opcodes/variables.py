@@ -203,9 +203,10 @@ def push_method(frame: Frame, found: Value) -> None:
 
 
 def _store_attribute(frame: Frame, instruction: Instruction, value: Value, obj: Value) -> None:
-    obj.set_attr(frame.tx, instruction.argval, value)
+    name: Any = instruction.argval
+    obj.set_attr(frame.tx, name, value)
     if obj.source is not None:
-        frame.tx.stored(f"{obj.source.name()}.{instruction.argval}", value)
+        frame.tx.stored(f"{obj.source.name()}.{name}", value)
 
 
 statement("STORE_ATTR", 2, _store_attribute)

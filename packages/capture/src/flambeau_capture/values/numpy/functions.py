@@ -149,8 +149,8 @@ def _cast(tx: Tracer, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
 
 
 def _assume_unwatched(tx: Tracer) -> None:
-    """Assume that nothing but a warning comes of an error of NumPy's arithmetic, such as a division by
-    zero: torch's operators note none."""
+    """Assume that nothing but a warning comes of what NumPy's arithmetic raises, such as a division
+    by zero: torch's operators note none."""
     modes = error_modes()
     warns = "warn" in modes
     if {*modes} - {"warn", "ignore"} or (warns and not warns_at_most(warnings)):

@@ -17,10 +17,9 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensors.graph_calls import (
-    check_all,
     graph_call,
     operator_name,
     require_number,
@@ -44,7 +43,7 @@ _OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 _ZERO = Constant(0)
 
 
-def _is_by_data(value: Value) -> bool:
+def is_by_data(value: Value) -> bool:
     return isinstance(value, SymbolValue) and value.by_data
 
 
@@ -52,49 +51,55 @@ def float_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value 
     """A float that Python computes of two numbers, one of which depends on data; None: it is no
     such operation."""
     fn, kinds = _OPERATIONS.get(symbol), {left.cls, right.cls}
-    if fn is None or not (_is_by_data(left) or _is_by_data(right)) or not kinds <= {int, float}:
+    if fn is None or not (is_by_data(left) or is_by_data(right)) or not kinds <= {int, float}:
         return None
     if float not in kinds and symbol != "/":
         return None
-    if symbol == "/" and not _checked(tx, "!=", right, "a division by zero"):
+    if symbol == "/" and not checked(tx, "!=", right, "a division by zero"):
         return None
-    made = _read(tx, tensor_call(tx, "call_function", fn, [_float(tx, left), _float(tx, right)]))
+    floats = [_float(tx, left), _float(tx, right)]
+    made = read_number(tx, tensor_call(tx, "call_function", fn, floats))
     return note_computation(tx, made, symbol, left, right)
 
 
 def float_call(tx: Tracer, fn: Any, argument: Value) -> Value | None:
     """The same for a function of one number."""
-    if not _is_by_data(argument) or argument.cls not in (int, float):
+    if not is_by_data(argument) or argument.cls not in (int, float):
         return None
     if fn is float:
-        return argument if argument.cls is float else _read(tx, _float(tx, argument))
+        return argument if argument.cls is float else read_number(tx, _float(tx, argument))
     if fn is math.fabs:
-        made = _read(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
+        made = read_number(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
         return note_computation(tx, made, "abs", argument)
-    if fn is math.sqrt and _checked(tx, ">=", argument, "a root of a negative number"):
-        return _read(tx, tensor_call(tx, "call_function", torch.sqrt, [_float(tx, argument)]))
+    if fn is math.sqrt and checked(tx, ">=", argument, "a root of a negative number"):
+        return read_number(tx, tensor_call(tx, "call_function", torch.sqrt, [_float(tx, argument)]))
     return None
 
 
 def selected(tx: Tracer, condition: Value, one: Value, other: Value) -> Value | None:
     """The first of two numbers of one type where a condition on data holds, else the second."""
-    if not _is_by_data(condition) or one.cls is not other.cls or one.cls not in (int, float):
+    if not is_by_data(condition) or one.cls is not other.cls or one.cls not in (int, float):
         return None
+    found = condition_tensor(tx, condition)
+    if found is None:
+        return None
+    given = [found, number_tensor(tx, one), number_tensor(tx, other)]
+    return read_number(tx, tensor_call(tx, "call_function", torch.where, given))
+
+
+def condition_tensor(tx: Tracer, condition: Value) -> TensorValue | None:
+    """A condition on numbers that depend on data as a tensor; None: it is no comparison."""
     sides = tx.shapes.sides(condition.number) if isinstance(condition, SymbolValue) else None
     if sides is None:
         return None
     compare, numbers = sides
     compared = [
-        _tensor(tx, SymbolValue(number, tx.shapes))
+        number_tensor(tx, SymbolValue(number, tx.shapes))
         if isinstance(number, torch.SymInt | torch.SymFloat)
         else Constant(number)
         for number in numbers
     ]
-    given = [
-        tensor_call(tx, "call_function", compare, compared),
-        *(_tensor(tx, each) for each in (one, other)),
-    ]
-    return _read(tx, tensor_call(tx, "call_function", torch.where, given))
+    return tensor_call(tx, "call_function", compare, compared)
 
 
 def rows(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
@@ -146,49 +151,16 @@ _MOST = 256
 """A loop of more iterations is no part of a graph."""
 
 
-def one_hot(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`one_hot(y, n)` where data decides n, or n is the number of classes that it counts: what it
-    is made of, for torch's own takes a plain number."""
-    given = dict(zip(("self", "num_classes"), args)) | dict(kwargs)
-    y, classes = given.get("self"), given.get("num_classes", Constant(-1))
-    if not isinstance(y, TensorValue) or y.fake.dtype != torch.int64 or not tx.data_sizes():
-        return None
-    if not _is_by_data(classes):
-        if type(classes) is not Constant or classes.value != -1:
-            return None
-        fn = torch.nn.functional.one_hot
-        known = tx.tensor_rules.by_data(tx, "call_function", fn, [y], {}, False)
-        if known is not None:
-            return known
-        largest = _read(tx, tensor_call(tx, "call_method", "max", [y]))
-        counted = symbol_operator(tx, "+", largest, Constant(1))
-        if counted is None or not _checked(tx, ">=", largest, "one_hot of negative numbers"):
-            return None
-        classes = counted
-    elif _checked(tx, ">", classes, "one_hot of a number of classes"):
-        below = tensor_call(tx, "call_function", operator.lt, [y, classes])
-        check_all(tx, below, RuntimeError, ("Class values must be smaller than num_classes.",))
-    else:
-        return None
-    positive = tensor_call(tx, "call_function", operator.ge, [y, _ZERO])
-    check_all(tx, positive, RuntimeError, ("Class values must be non-negative.",))
-    named = {"device": Constant(y.fake.device)} if y.fake.device.type != "cpu" else {}
-    every = graph_call(tx, "call_function", torch.arange, [classes], named)
-    column = tensor_call(tx, "call_method", "unsqueeze", [y, Constant(-1)])
-    equal = tensor_call(tx, "call_function", operator.eq, [column, every])
-    return tensor_call(tx, "call_method", "to", [equal, Constant(torch.int64)])
-
-
-def _checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
+def checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
     """Whether a number compares so with zero, which the graph checks where data decides it."""
-    if symbol == "!=" and _is_by_data(number):
+    if symbol == "!=" and is_by_data(number):
         low, high = range_of(tx, number)
         if low > 0 or high < 0:
             return True
     condition = symbol_operator(tx, symbol, number, _ZERO)
     if condition is None:
         return bool(isinstance(number, Constant) and _COMPARED[symbol](number.value, 0))
-    if _is_by_data(condition):
+    if is_by_data(condition):
         return require_number(tx, condition, says)
     return condition.truth(tx)
 
@@ -196,7 +168,7 @@ def _checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
 _COMPARED = {"!=": operator.ne, ">=": operator.ge, ">": operator.gt}
 
 
-def _tensor(tx: Tracer, value: Value) -> Value:
+def number_tensor(tx: Tracer, value: Value) -> Value:
     """A number as a tensor of no dimension, of int64 or float64."""
     assert isinstance(value, Constant)
     if not isinstance(value, SymbolValue):
@@ -208,11 +180,11 @@ def _tensor(tx: Tracer, value: Value) -> Value:
 
 def _float(tx: Tracer, value: Value) -> Value:
     """A number as an operand of float64; one that does not depend on data stays as it is."""
-    if not _is_by_data(value):
+    if not is_by_data(value):
         return value
-    made = _tensor(tx, value)
+    made = number_tensor(tx, value)
     return made if value.cls is float else tensor_call(tx, "call_method", "double", [made])
 
 
-def _read(tx: Tracer, tensor: Value) -> Value:
+def read_number(tx: Tracer, tensor: Value) -> Value:
     return graph_call(tx, "call_method", "item", [tensor], {})

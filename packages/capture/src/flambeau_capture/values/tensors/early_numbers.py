@@ -121,7 +121,8 @@ def _replay(tx: Tracer, root: fx.Node) -> tuple[_Entry, Replay] | None:
         entry = _entry(tx, given[0]) if len(given) == 1 else None
     if entry is None:
         return None
-    slots, steps, text = dict.fromkeys(given, _Slot(0)), [], []
+    slots: dict[fx.Node, Any] = dict.fromkeys(given, _Slot(0))
+    steps, text = [], []
     for node in sorted(kept.keys() - slots.keys()):
         args, kwargs = (_narrowed(part, kept[node]) for part in (node.args, node.kwargs))
         args, kwargs = (fx.node.map_arg(part, slots.__getitem__) for part in (args, kwargs))
@@ -283,5 +284,6 @@ _WRITERS = PURE | {"copy", "fill", "zero", "addcmul", "addcdiv", "lerp"}
 
 
 def _callable(node: fx.Node) -> Callable[..., Any]:
-    found: Any = node.target
-    return getattr(torch.Tensor, found) if isinstance(found, str) else found
+    target: Any = node.target
+    found: Callable[..., Any] = getattr(torch.Tensor, target) if isinstance(target, str) else target
+    return found
