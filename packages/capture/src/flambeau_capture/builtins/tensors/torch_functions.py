@@ -383,7 +383,11 @@ breaks(
     torch.use_deterministic_algorithms, torch.set_num_threads, torch.set_rng_state,
     torch.get_rng_state, torch.set_float32_matmul_precision, torch.cuda.synchronize,
     torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.cuda.empty_cache,
+    torch.set_default_tensor_type, torch.set_deterministic_debug_mode, torch.set_anomaly_enabled,
+    torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled,
+    torch.set_flush_denormal, torch.set_warn_always,
 )  # fmt: skip
+breaks("FB0016", torch.utils.swap_tensors)
 
 
 def _of_unknown_size(**fns: Any) -> None:
