@@ -223,3 +223,67 @@ def test_ranges_are_in_the_profile():
     before = len(compiler_of(ours).records.graphs)
     ours(x())
     assert len(compiler_of(ours).records.graphs) == before
+
+
+STATE = {  # what sets state of torch, and what sets it back
+    "default dtype": (torch.set_default_dtype, (torch.float64,), (torch.float32,)),
+    "deterministic": (torch.use_deterministic_algorithms, (True,), (False,)),
+    "debug mode": (torch.set_deterministic_debug_mode, ("warn",), (0,)),
+    "anomalies": (torch.set_anomaly_enabled, (True,), (False,)),
+    "autocast": (torch.set_autocast_enabled, ("cpu", True), ("cpu", False)),
+    "autocast's dtype": (torch.set_autocast_dtype, ("cpu", torch.half), ("cpu", torch.bfloat16)),
+    "autocast's cache": (torch.set_autocast_cache_enabled, (False,), (True,)),
+    "threads": (torch.set_num_threads, (1,), (torch.get_num_threads(),)),
+    "precision": (torch.set_float32_matmul_precision, ("high",), ("highest",)),
+    "warnings": (torch.set_warn_always, (True,), (False,)),
+    "denormals": (torch.set_flush_denormal, (False,), (False,)),
+    "seed": (torch.manual_seed, (3,), (4,)),
+}
+
+
+def state_of_torch():
+    autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    cache, threads = torch.is_autocast_cache_enabled(), torch.get_num_threads()
+    mode = torch.get_deterministic_debug_mode(), torch.is_anomaly_enabled()
+    precision = torch.get_float32_matmul_precision(), torch.is_warn_always_enabled()
+    return autocast, cache, threads, mode, precision, torch.get_default_dtype()
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("name", STATE)
+def test_what_sets_state_of_torch_is_a_break_that_says_so(capture, name, raises):
+    set_state, given, back = STATE[name]
+
+    def run(a):
+        b = a * 2
+        set_state(*given)
+        if raises:
+            raise ValueError("after")
+        return b + torch.rand(3, 4), torch.ones(2) / 3
+
+    def observed(fn):
+        torch.manual_seed(0)
+        try:
+            found = [each.tolist() for each in fn(torch.ones(3, 4))]
+        except ValueError as error:
+            found = str(error)
+        after = state_of_torch(), torch.rand(1).tolist()
+        set_state(*back)
+        return str(found), after
+
+    ours, expected = capture(run), observed(run)
+    assert [observed(ours) for _ in range(2)] == [expected] * 2
+    reasons = {report.reason.id for report in compiler_of(ours).records.breaks}
+    assert "FB0024" in reasons and reasons <= {"FB0024", "FB0010"}
+
+
+def test_tensors_that_are_swapped_are_one_break(capture, agree):
+    def run(a):
+        b, c = torch.ones(2), a * 2
+        torch.utils.swap_tensors(b, c)
+        return b, c + 1
+
+    agree(run, x(), graphs=None)
+    ours = capture(run)
+    ours(x())
+    assert [report.reason.id for report in compiler_of(ours).records.breaks] == ["FB0016"]

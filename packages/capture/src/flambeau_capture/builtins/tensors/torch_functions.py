@@ -195,12 +195,13 @@ def _is_compiling(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(compat.READS_STATE)
 def _read_state(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """As in eager where numbers are read early, so that they are eager's to the bit; else the
-    tensor, which no number has to be read of."""
-    state = {"x": args[0]} if args else dict(kwargs)
-    if isinstance(state["x"], TensorValue) and tx.reads_early():
-        return state["x"].call_method(tx, "item", [], {})
-    return state["x"]
+    """The number where numbers are read early; else a tensor of double precision, in which eager
+    computes with the number, and which none has to be read of."""
+    (state,) = [*args, *kwargs.values()]
+    if not isinstance(state, TensorValue):
+        return state
+    floats = state.fake.is_floating_point() and not state.fake.requires_grad
+    return state.call_method(tx, "item" if tx.reads_early() or not floats else "double", [], {})
 
 
 _answer(
@@ -383,7 +384,11 @@ breaks(
     torch.use_deterministic_algorithms, torch.set_num_threads, torch.set_rng_state,
     torch.get_rng_state, torch.set_float32_matmul_precision, torch.cuda.synchronize,
     torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.cuda.empty_cache,
+    torch.set_default_tensor_type, torch.set_deterministic_debug_mode, torch.set_anomaly_enabled,
+    torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled,
+    torch.set_flush_denormal, torch.set_warn_always,
 )  # fmt: skip
+breaks("FB0016", torch.utils.swap_tensors)
 
 
 def _of_unknown_size(**fns: Any) -> None:
