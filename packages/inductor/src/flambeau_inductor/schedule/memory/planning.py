@@ -51,7 +51,10 @@ from flambeau_inductor.tuning import host_tuning
 OUT = frozenset(f"aten.{name}.out" for name in ("addmm", "baddbmm", "bmm", "cat", "mm"))
 ATTENTION = {
     "flambeau_prims.attention.default",
-    *(f"aten._scaled_dot_product_{kind}_attention.default" for kind in ("cudnn", "flash")),
+    *(
+        f"aten._scaled_dot_product_{kind}_attention.default"
+        for kind in ("cudnn", "efficient", "flash")
+    ),
 }
 STEADFAST = OUT | ATTENTION | {"aten._to_copy.default"}
 """Library calls that fail for no value of their operands."""
