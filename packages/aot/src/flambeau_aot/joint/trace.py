@@ -269,10 +269,8 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     if program.checked:
         effects.returned.extend(_unread_checks(effects))
     outputs = [tracer.node_of(item.value) for item in effects.returned]
-    results, inside = (
-        tuple(_sized_views(item, symbols, outputs, tracer) for item in items)
-        for items in (effects.results, effects.inside)
-    )
+    results = tuple(_sized_views(item, symbols, outputs, tracer) for item in effects.results)
+    inside = tuple(_sized_views(item, symbols, outputs, tracer) for item in effects.inside)
     mark(tracer.graph)
     if effects.differentiable and not requires_grad:
         raise refusal("AO0052")
@@ -391,9 +389,10 @@ def _sized_views(
     of_output = item.source.kind == "output"
     base = outputs[item.source.index].meta["val"] if of_output else None
     sizes: Sequence[Any] = base.shape if isinstance(base, torch.Tensor) else ()
-    said = [expression_of(size) if is_symbolic(size) else None for size in sizes]
+    said: list[Any] = [expression_of(size) if is_symbolic(size) else None for size in sizes]
     parts = list(symbolic_parts([(step.args, step.kwargs.values()) for step in item.steps]))
-    known, numbers = [*symbols], []
+    known: list[Any] = [*symbols]
+    numbers: list[int] = []
     for symbol in sorted(data_symbols(parts) - {*symbols, *said}, key=str):
         number = tracer.sizes.node(symbolic_integer(symbol, parts[0]))
         if isinstance(number, fx.Node):
