@@ -436,7 +436,7 @@ def test_a_result_that_is_a_view_by_a_number_shares_memory() -> None:
 
 def test_a_loop_of_as_many_rounds_as_data_says_is_named() -> None:
     def program(x: Tensor, t: Tensor) -> Tensor:
-        for place in range(t.item()):
+        for place in range((x > t).sum().item() // 4):
             x = x * 1.5 + place
         return x
 
