@@ -36,6 +36,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (scalars.select, ("getitem",)),
     (scalars.assign, ("setitem",)),
     (sized_by_data.one_hot, ("one_hot",)),
+    (sized_by_data.bincount, ("bincount",)),
     (sized_by_data.pad_sequence, ("pad_sequence",)),
     (sized_by_data.cdist, ("cdist",)),
     (sized_by_data.linspace, ("linspace",)),

@@ -63,6 +63,26 @@ def one_hot(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     return tensor_call(tx, "call_method", "to", [equal, Constant(torch.int64)])
 
 
+def bincount(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`bincount(x, minlength=n)` where data decides n: as if no number were beyond, which the graph
+    checks."""
+    given = dict(zip(("self", "weights", "minlength"), args)) | dict(kwargs)
+    x, least = given.get("self"), given.get("minlength", _ZERO)
+    if not isinstance(x, TensorValue) or x.fake.dim() != 1 or x.fake.dtype != torch.int64:
+        return None
+    if not is_by_data(least) or "weights" in given or not tx.answers_in_general():
+        return None
+    if not checked(tx, ">=", least, "bincount of a negative length"):
+        return None
+    for fn, bound in ((operator.ge, _ZERO), (operator.lt, least)):
+        words = ("bincount of a number that is none of those named",)
+        check_all(tx, tensor_call(tx, "call_function", fn, [x, bound]), RuntimeError, words)
+    sizes = TupleValue([least])
+    zeros = graph_call(tx, "call_method", "new_zeros", [x, sizes], {})
+    ones = tensor_call(tx, "call_function", torch.ones_like, [x])
+    return tensor_call(tx, "call_method", "index_add", [zeros, _ZERO, x, ones])
+
+
 def pad_sequence(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """Rows are joined to each up to the longest, and all are stacked."""
     names = "sequences", "batch_first", "padding_value", "padding_side"
