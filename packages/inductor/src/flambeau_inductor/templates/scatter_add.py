@@ -34,8 +34,8 @@ from flambeau_inductor.tuning import MEASURED, Tuning
 CHUNK = 32
 SUMS_AT_ONCE = 8
 LEAST_BYTES = 2048
-"""That a program writes: 32 such programs on each of 132 multiprocessors, in two waits of 1 us,
-write what the memory takes in that time."""
+"""That a program writes. Not measured: what a multiprocessor's programs write must be at least what
+its share of the memory takes while each of them waits for its counts, and then for its rows."""
 AT_ONCE = 1024
 """Positions, or rows, that a program of the small kernels looks at."""
 WIDE = ("parts", "rows")
