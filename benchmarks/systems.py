@@ -7,6 +7,8 @@ file alone, and no package of ours ever imports it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import count
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ import torch
 Function = Callable[..., Any]
 
 
+WARM_CALLS = 15
+"""First calls, in which settings of the incumbent's count."""
 SYSTEMS = ("eager", "flambeau", "incumbent")
 BEST = "incumbent best"
 
@@ -35,6 +39,26 @@ def systems(
         "incumbent": lambda fn: torch.compile(fn, mode=incumbent or mode),
     }
     return found if best is None else found | {BEST: lambda fn: torch.compile(fn, mode=best)}
+
+
+def by_data() -> dict[str, Callable[[Function], Function]]:
+    """Each system as it is for sizes that depend on data; "incumbent by data": with its own
+    settings for them."""
+
+    def set_for_data(fn: Function) -> Function:
+        from torch._dynamo import config
+
+        compiled, calls = torch.compile(fn), count()
+        settings = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+
+        def run(*args: Any) -> Any:
+            with config.patch(settings) if next(calls) < WARM_CALLS else nullcontext():
+                return compiled(*args)
+
+        return run
+
+    found = systems()
+    return found | {"incumbent by data": set_for_data}
 
 
 def _eager(fn: Function) -> Function:

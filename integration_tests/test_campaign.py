@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +15,11 @@ from unittest import mock
 
 import pytest
 import torch
+from flambeau_prims.sweep import database
 
 from integration_tests.campaign import serving, verdicts
 from integration_tests.campaign.exactness import UNSET_OF_NAN
+from integration_tests.campaign.families import operators
 from integration_tests.campaign.judging import Judge, far
 from integration_tests.campaign.observing import Setting, played
 from integration_tests.campaign.program import Call, Program, from_json, script
@@ -190,6 +194,22 @@ def test_what_eager_leaves_undefined_is_judged_by_no_one(name, steps):
     for value in (0.0, 7.0):
         assert bool(planted(value, slice(2, None), 1)) is not undefined
     assert planted(-12345.0, slice(2, None), 0) and planted(-12345.0, slice(2), 1)
+
+
+@pytest.mark.parametrize("label", ["linalg.ldl_solve", "linalg.lu_solve", "lu_solve"])
+def test_pivots_are_those_of_a_factorization(label):
+    """LAPACK reads and writes where they point, in eager too: the whole process is undefined by
+    others, and drawing runs what is drawn."""
+    entry, (own, samples) = database.by_name()[label], operators.samples(label)
+    pivots = {str(x.tolist()) for s in samples for x in s.args if x.dtype == torch.int32}
+    for number, sample in itertools.product(range(30), samples):
+        drawing = operators.Drawing(random.Random(number))
+        drawing.dtypes = {own: own}
+        text = drawing.called(entry, sample)
+        known = [text, *drawing.inputs.values()]
+        assert not any("int32" in each and "make(" in each for each in known[1:])
+        whole = [each for each in known if "int32" in each]
+        assert whole and all(any(p in each or "zeros((" in each for p in pivots) for each in whole)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,45 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flambeau
+from integration_tests.by_data import COUNTS, Cases, Make, chosen, numbered, ran, rows
 
-COUNTS = (3, 5, 0, 1, 8, 2)
-"""How many of eight are chosen: some, none, one, all."""
-
-Make = Callable[[int], Sequence[Tensor]]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A program, what it is given for a count, and whether gradients are compared."""
-
-    program: Callable[..., Any]
-    make: Make
-    trains: bool = True
-    in_parts: frozenset[str] = frozenset()
-    """Backends that refuse it by name: the graph ends where a size depends on data."""
-
-
-CASES: dict[str, Case] = {}
-
-
-def case(make: Make, trains: bool = True, in_parts: str = "") -> Callable[[Any], Any]:
-    def keep(program: Callable[..., Any]) -> Callable[..., Any]:
-        CASES[program.__name__] = Case(program, make, trains, frozenset(in_parts.split()))
-        return program
-
-    return keep
-
-
-def chosen(count: int) -> Tensor:
-    return torch.randperm(8) < count
-
-
-def rows(count: int) -> Sequence[Tensor]:
-    return torch.randn(8, 4), chosen(count)
-
-
-def numbered(count: int) -> Sequence[Tensor]:
-    return torch.randn(8, 4), torch.tensor(count)
+case = CASES = Cases()
 
 
 def routed(count: int) -> Sequence[Tensor]:
@@ -152,7 +115,7 @@ def boxes(count: int) -> Sequence[Tensor]:
     return torch.rand(8, 4), torch.rand(8) * 0.5 + torch.arange(8).lt(count) * 0.51
 
 
-@case(boxes, trains=False, in_parts="aot_eager")
+@case(boxes, trains=False, in_parts=["aot_eager"])
 def best_boxes(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """What passes a threshold, and what no better box overlaps."""
     keep = scores > 0.55
@@ -215,16 +178,6 @@ class Experts(nn.Module):
         return torch.zeros_like(x).index_add(0, order, made) * best[:, None]
 
 
-def ran(fn: Callable[..., Any], given: Sequence[Tensor], trains: bool) -> Any:
-    """Results, and gradients of what is a floating-point number."""
-    copies = [x.clone().requires_grad_(trains and x.is_floating_point()) for x in given]
-    result = fn(*copies)
-    if trains:
-        results = result if isinstance(result, tuple) else (result,)
-        sum(one.sum() for one in results if one.requires_grad).backward()
-    return result, [x.grad for x in copies]
-
-
 def hold(
     program: Callable[..., Any], make: Make, trains: bool, backend: str, in_parts: bool = False
 ) -> None:
@@ -243,8 +196,7 @@ def hold(
     assert "left to Python" not in str(report)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "backend"), CASES.by_backend())
 def test_one_graph_for_every_count(name: str, backend: str) -> None:
     one = CASES[name]
     hold(one.program, one.make, one.trains, backend, backend in one.in_parts)

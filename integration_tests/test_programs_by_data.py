@@ -4,8 +4,7 @@ graph, eager's values, gradients and errors."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,29 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flambeau
-from integration_tests.test_data_dependent_sizes import COUNTS, Make, chosen, numbered, rows
+from integration_tests.by_data import COUNTS, Cases, chosen, numbered, ran, rows
 
-
-@dataclass(frozen=True)
-class Case:
-    """A program, what it is given for a count, and whether gradients are compared."""
-
-    program: Callable[..., Any]
-    make: Make
-    trains: bool = True
-    backends: Sequence[str] = ("aot_eager", "inductor")
-
-
-CASES: dict[str, Case] = {}
-
-
-def case(make: Make, trains: bool = True, backends: str = "") -> Callable[[Any], Any]:
-    def keep(program: Callable[..., Any]) -> Callable[..., Any]:
-        which = tuple(backends.split()) or Case.backends
-        CASES[program.__name__] = Case(program, make, trains, which)
-        return program
-
-    return keep
+case = CASES = Cases()
 
 
 def scaled(count: int) -> Sequence[Tensor]:
@@ -134,6 +113,31 @@ def parts_written_by_a_number(x: Tensor, t: Tensor) -> Tensor:
     return y
 
 
+@case(lambda count: (torch.randn(4, 9), torch.tensor(count)))
+def picked_by_a_number(x: Tensor, t: Tensor) -> Any:
+    n = t.item()
+    y = x * 2
+    y[:, n] = y[:, n + 0] + 1
+    return y, x[:, n] * 2, x[1, n], x[..., n].sum(), (x * 3)[None, :, n], x[None, :, n][0, 1:]
+
+
+@case(numbered)
+def returned_as_views(x: Tensor, t: Tensor) -> Any:
+    n, y = t.item(), x * 2
+    return x[:n], x[n:], y[:n], y[:, 1:][n:], x.t()[:, n:]
+
+
+@case(lambda count: (torch.randint(0, count + 1, (6,)), torch.tensor(count + 1)), trains=False)
+def classes_that_are_counted(y: Tensor, t: Tensor) -> Any:
+    return F.one_hot(y), F.one_hot(y[y > 0] - 1, t.item()), F.one_hot(y).float().sum(0)
+
+
+@case(lambda count: (torch.randn(20, 4), torch.randint(0, min(count, 4) or 1, (20,))))
+def split_by_counted_classes(x: Tensor, classes: Tensor) -> Tensor:
+    sizes = torch.bincount(classes, minlength=4).tolist()
+    return torch.stack([part.sum(0) for part in x[classes.argsort()].split(sizes)])
+
+
 @case(lambda count: (torch.randn(8, 4), torch.tensor([count // 2, count - count // 2, 8 - count])))
 def summed_by_a_running_offset(x: Tensor, lengths: Tensor) -> Tensor:
     found, start = [], 0
@@ -141,6 +145,47 @@ def summed_by_a_running_offset(x: Tensor, lengths: Tensor) -> Tensor:
         found.append(x[start : start + length].sum(0))
         start += length
     return torch.stack(found)
+
+
+@case(rows)
+def padded_to_the_longest(x: Tensor, mask: Tensor) -> Any:
+    parts, pad = [x[mask], x[~mask] * 2, x], nn.utils.rnn.pad_sequence
+    left = pad([x[mask].sin(), x[~mask]], True, 1.0, padding_side="left")
+    return pad(parts, batch_first=True), pad(parts[:2], padding_value=-1.0), left
+
+
+@case(numbered)
+def padded_slices(x: Tensor, t: Tensor) -> Tensor:
+    return nn.utils.rnn.pad_sequence([x[: t.item()], x[t.item() :]], batch_first=True)
+
+
+@case(rows)
+def distances(x: Tensor, mask: Tensor) -> Any:
+    return torch.cdist(x[mask], x[~mask]), torch.cdist(x[mask], x + 1, p=1.0).sum()
+
+
+@case(numbered, trains=False)
+def evenly_spaced(x: Tensor, t: Tensor) -> Any:
+    n = t.item()
+    return torch.linspace(0, 1, n), torch.linspace(-2.5, 3, n + 1, dtype=torch.float64), x * n
+
+
+@case(lambda count: (torch.randn(1, 2, 4, 4), torch.tensor(count + 1)))
+def resized(x: Tensor, t: Tensor) -> Any:
+    n = t.item()
+    return F.interpolate(x, size=(n, n)), F.interpolate(x, size=(n, 4), mode="bilinear")
+
+
+@case(rows)
+def one_of_two_sides(x: Tensor, mask: Tensor) -> Any:
+    n = mask.sum().item()
+    first = torch.cond(n > 3, lambda x: x * 2, lambda x: x.exp(), (x,))
+    second = torch.cond(x[mask].shape[0] < 2, lambda x: x - 1, lambda x: x * x, (x,))
+    return (
+        first,
+        second,
+        torch.cond(n == 8, lambda x: (x * 3, x.sum()), lambda x: (-x, x.mean()), (x,)),
+    )
 
 
 # -- losses and heads -----------------------------------------------------------------------------
@@ -182,7 +227,7 @@ def without_overlaps(boxes: Tensor, scores: Tensor) -> Tensor:
     return order[(overlap > 0.5).triu(1).sum(0) == 0]
 
 
-@case(boxed, trains=False, backends="inductor")
+@case(boxed, trains=False, backends=["inductor"])
 def best_boxes_of_each_class(boxes: Tensor, scores: Tensor) -> Any:
     found = []
     for label in range(3):
@@ -295,17 +340,6 @@ def experts_by_a_mask(x: Tensor) -> Tensor:
     return out
 
 
-def ran(fn: Callable[..., Any], given: Sequence[Tensor], trains: bool) -> Any:
-    """Results, and gradients of what is a floating-point number."""
-    copies = [x.clone().requires_grad_(trains and x.is_floating_point()) for x in given]
-    result = fn(*copies)
-    results = result if isinstance(result, tuple) else (result,)
-    found = [one.sum() for one in results if isinstance(one, Tensor) and one.requires_grad]
-    if found:
-        sum(found).backward()
-    return result, [x.grad for x in copies]
-
-
 def compared(program: Any, compiled: Any, given: Sequence[Tensor], trains: bool = True) -> None:
     """As eager: results and gradients, or the error."""
     try:
@@ -318,9 +352,7 @@ def compared(program: Any, compiled: Any, given: Sequence[Tensor], trains: bool 
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "backend"), [(name, each) for name, one in CASES.items() for each in one.backends]
-)
+@pytest.mark.parametrize(("name", "backend"), CASES.by_backend())
 def test_one_graph(name: str, backend: str) -> None:
     one = CASES[name]
     torch.manual_seed(0)
@@ -333,6 +365,61 @@ def test_one_graph(name: str, backend: str) -> None:
 
 
 # -- what is assumed, and checked -----------------------------------------------------------------
+
+
+def the_one_before(x: Tensor, t: Tensor) -> Any:
+    n = t.item()
+    y = x * 1
+    y[n - 1] += 1
+    return x[n - 1] * 2, y, x[n - 1]
+
+
+def classes_below_four(x: Tensor, t: Tensor) -> Any:
+    return x * 1, torch.bincount(torch.full((3,), t.item()), minlength=4).tolist()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("program", [the_one_before, classes_below_four])
+def test_positions_and_counts_are_as_in_general(program: Any, backend: str) -> None:
+    """Positions from the beginning, no class beyond those named: one graph; other calls, where
+    Python counts from the end, finds more, or raises, are eager's."""
+    torch.manual_seed(0)
+    compiled = flambeau.compile(program, backend=backend)
+    for count in (3, 1, 2, 0, 3, 2, 9, -2, 3):
+        compared(program, compiled, numbered(count))
+    assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
+
+
+@pytest.mark.parametrize("most", [-1, 7])
+def test_classes_are_checked_as_eager_does(most: int) -> None:
+    def program(y: Tensor, t: Tensor) -> Tensor:
+        return F.one_hot(y, t.item())
+
+    compiled = flambeau.compile(program, backend="inductor")
+    for y in (torch.tensor([0, 3]), torch.tensor([most, 1]), torch.tensor([2, 1])):
+        compared(program, compiled, (y, torch.tensor(4)))
+    assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
+
+
+def test_a_result_that_is_a_view_by_a_number_shares_memory() -> None:
+    compiled = flambeau.compile(lambda x, t: x[t.item() :], backend="inductor")
+    for count in COUNTS:
+        x, t = numbered(count)
+        compiled(x, t).fill_(1)
+        torch.testing.assert_close(x == 1, (torch.arange(8) >= count)[:, None].expand(8, 4))
+    assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
+
+
+def test_a_loop_of_as_many_rounds_as_data_says_is_named() -> None:
+    def program(x: Tensor, t: Tensor) -> Tensor:
+        for place in range(t.item()):
+            x = x * 1.5 + place
+        return x
+
+    compiled = flambeau.compile(program, backend="aot_eager")
+    for count in COUNTS:
+        compared(program, compiled, numbered(count))
+    assert any("FB0002" in each and "range()" in each for each in flambeau.report(compiled).breaks)
 
 
 def skips_what_is_empty(x: Tensor, mask: Tensor) -> Tensor:
@@ -380,6 +467,8 @@ NUMBERS_CHECKED = [
     "assert n == 3",
     "x = x[:n] * 1.0 + x[-n:][:n]",
     "x = x[mask][-2:] * n",
+    "x = x[mask][:-2] * x[mask][2:] * n",
+    "x = (x[mask] * 2.0)[-2:].exp() * n + x[mask][-2:]",
     "x = x[mask][:5] + n",
     "x = x[mask][1:] - x[mask][:-1]",
     "x = x[mask] + torch.ones(3, 4) * n",
@@ -402,8 +491,7 @@ def test_a_check_outlives_what_is_learnt_from_it(line: str, backend: str) -> Non
     compiled = flambeau.compile(program, backend=backend)
     for count in (3, 5, 0, 1, 8, 2):
         given = torch.randn(8, 4), torch.tensor(count), chosen(count)
-        # the backward graph of the last rows is given sizes of which it would have to solve two
-        compared(program, compiled, given, trains="[-2:]" not in line)
+        compared(program, compiled, given)
     assert flambeau.report(compiled).graphs == 1
 
 

@@ -31,6 +31,8 @@ LAYOUTS = {
     "channels_last": 2,
 }  # fmt: skip
 MOST = 2_000
+#: dtypes of arguments that name places: a library reads and writes where wrong pivots say
+NAMING = (torch.int64, torch.int32)
 UNDEFINED = (
     "empty",
     "resize",
@@ -159,7 +161,7 @@ class Drawing:
         if isinstance(value, torch.Tensor):
             if value.layout != torch.strided or value.is_quantized:
                 raise NoText
-            if first or value.dtype != torch.int64:
+            if first or value.dtype not in NAMING:
                 shape = self.shapes.get(value.shape, value.shape)
                 value = torch.empty(shape, dtype=self.dtypes.get(value.dtype, value.dtype))
                 found = self.like(value, same_shape=not first or chance.random() < 0.3)

@@ -88,3 +88,35 @@ def test_one_that_is_not_is_never_run_of_parts(name: str) -> None:
     for case in CASES:
         torch.testing.assert_close(gradients(compiled, *case), gradients(fn, *case))
     torch.testing.assert_close(third(compiled), third(fn))
+
+
+class Straight(torch.autograd.Function):
+    """Its derivative leads to what its function does not read."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x > 0).float() + 0.25
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return -grad, grad * 2
+
+
+THROUGH: dict[str, Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "one result": lambda x, w: (Straight.apply(x * 1, w).exp(),),
+    "by what is read": lambda x, w: (Straight.apply(w, x * 3).exp() * w,),
+    "a result depended on": lambda x, w: (y := Straight.apply(x * 1, w), y.exp()),
+    "two": lambda x, w: (Straight.apply(x, Straight.apply(w, x)).exp(), w.sin()),
+}
+
+
+@pytest.mark.parametrize("fn", THROUGH.values(), ids=list(THROUGH))
+def test_a_second_derivative_goes_where_no_value_was_read(fn: Callable[..., Any]) -> None:
+    outcomes = []
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        x, w = (torch.tensor([0.3 + n, -0.7]).requires_grad_() for n in range(2))
+        loss = sum((each * each).sum() for each in call(x, w))
+        first = torch.autograd.grad(loss, (x, w), create_graph=True)
+        sum((each * each).sum() for each in first if each.requires_grad).backward()
+        outcomes.append([*(each.detach() for each in first), x.grad, w.grad])
+    torch.testing.assert_close(outcomes[1], outcomes[0])

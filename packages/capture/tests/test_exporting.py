@@ -73,6 +73,16 @@ def test_writes_to_an_argument_stay() -> None:
     torch.testing.assert_close(x, torch.ones(3))
 
 
+def test_a_check_whose_words_are_not_known_is_an_error_with_the_line() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() < 0:
+            raise ValueError(f"the sum is {x.sum()}")
+        return x + 1
+
+    with pytest.raises(fc.Unsupported, match=r"x\.sum\(\) < 0"):
+        fc.export(fn, torch.ones(3))
+
+
 def test_a_break_is_an_error_with_the_line() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.sum() > 0 else x - 1

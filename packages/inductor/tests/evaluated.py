@@ -12,6 +12,7 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_inductor.driver import PassContext
+from flambeau_inductor.info import ALONE, GraphInfo
 from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
@@ -58,7 +59,11 @@ Given = torch.Tensor | tuple[Sequence[int], torch.dtype]
 
 
 def scheduled(
-    of: Callable[..., Any], given: Iterable[Given], device: str = "cpu", **options: Any
+    of: Callable[..., Any],
+    given: Iterable[Given],
+    device: str = "cpu",
+    info: GraphInfo = ALONE,
+    **options: Any,
 ) -> Program:
     """The program of `of` on such tensors, of a device that need not be there."""
     seen: list[Program] = []
@@ -74,7 +79,7 @@ def scheduled(
         gm = flambeau_prims.lower(fx.symbolic_trace(of), fakes)
         with pytest.raises(StopIteration):
             chosen = Options(observer=stop, verify=True, skip_passes=SELECTING, **options)
-            flambeau_inductor.compile(gm, fakes, options=chosen)
+            flambeau_inductor.compile(gm, fakes, info, options=chosen)
     return seen[0]
 
 

@@ -34,14 +34,14 @@ from flambeau_aot.partition.must_not_recompute import (
     root_of,
     watching,
 )
-from flambeau_aot.partition.split import Halves, checked_cut, inference, split, tangents_of
+from flambeau_aot.partition.split import Halves, checked_cut, inference, split
 from flambeau_aot.runtime.ambient_state import ambient
 from flambeau_aot.runtime.autograd_function import Differentiation
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
 from flambeau_aot.runtime.prologue import BoundPlan
 from flambeau_aot.runtime.saved_values import HigherOrder
-from flambeau_aot.runtime.unneeded_derivatives import partly_reached, refuse_upstream
+from flambeau_aot.runtime.unneeded_derivatives import refuse_upstream
 from flambeau_aot.runtime_plan import RuntimePlan
 from flambeau_aot.serialize.saved_program import Stored
 from flambeau_aot.simplify import simplify
@@ -157,8 +157,6 @@ class Pipeline:
         if not work.joint.training:
             compiled = self._inference(work, grad_mode)
         else:
-            partly = partly_reached(work.joint, tangents_of(work.joint))
-            work.joint = replace(work.joint, plan=replace(work.joint.plan, partly=partly))
             refuse_upstream(work.joint, inputs)
             with _timed(seconds, "partition"):
                 saved = checked_cut(work.joint, self.partition(work.joint, self.options))

@@ -329,5 +329,10 @@ AO0169: a result is a {kind}, a tensor subclass that the program makes, where on
 AO0170: a derivative of the program's writes to the gradient that it is given, which may be shared
     or expanded outside of the graph: eager refuses it there, or others see the write > write to a
     clone of the gradient
+AO0171: the backward part of {name} is given undefined gradients alone, and a derivative of a user's
+    (autograd.Function, custom operator) in it runs all the same > answer zeros in place of None
+AO0172 AotError: the backward part of a compiled graph is given undefined gradients alone, and not
+    all of its results lead to a derivative of a user's in it, which runs all the same: for which of
+    them it is to run is not known > answer zeros in place of None
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

@@ -8,6 +8,7 @@ but literals of the program itself.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -21,8 +22,8 @@ from flambeau_aot.sizes import Sized
 class ViewStep:
     """One view operator: `func(source, *args, **kwargs)`, then `[index]` where it gives a list.
 
-    sized: for arguments with symbolic sizes, from the symbols' values, and the sizes of what the
-    first step views, to args and kwargs.
+    sized: for arguments with symbolic sizes, from the symbols' values, the numbers that the graph
+    returns for it, and the sizes of what the first step views, to args and kwargs.
     """
 
     func: Any
@@ -187,7 +188,8 @@ class View:
     """A view of a primal, or of an output of the graph; as a result, one made again at every call.
 
     requires_grad: whether it is made with grad enabled, as the program made it. late: a view of
-    what an input is after it was given another shape, or detached.
+    what an input is after it was given another shape, or detached. numbers: outputs of the graph
+    that are numbers of which the steps are computed.
     """
 
     source: Saved
@@ -195,6 +197,7 @@ class View:
     requires_grad: bool = False
     leaf: bool = False
     late: bool = False
+    numbers: tuple[int, ...] = ()
 
     @property
     def primal(self) -> int:
@@ -279,12 +282,14 @@ class RuntimePlan:
     counter, of one that is touched or reshaped. hooks: (primal, hook): what the program puts on the
     gradients of inputs. leaves: inputs that the backward part reads, though eager would not,
     because they are leaves that require grad. partly: primals that some result does not depend on,
-    though the function leads from it to them. watched: what must not be written to between the call
-    and a backward pass, whether or not its value is kept. reentrant: tangents that lead to a
-    checkpoint with use_reentrant=True. result_nodes: nodes of results that depend on others, each
-    after those that it leads to. linear: whether the gradients are linear in the cotangents.
+    though the function leads from it to them, each with the tangents that lead to it. watched: what
+    must not be written to between the call and a backward pass, whether or not its value is kept.
+    reentrant: tangents that lead to a checkpoint with use_reentrant=True. result_nodes: nodes of
+    results that depend on others, each after those that it leads to. linear: whether the gradients
+    are linear in the cotangents.
     freed_with: for each tangent, those, itself among them, for which autograd keeps something that
-    a backward pass from this one frees.
+    a backward pass from this one frees. users: for each derivative of a user's, the tangents that
+    lead to it: eager runs it where these are all undefined, too.
     """
 
     inputs: InputPlan
@@ -303,7 +308,7 @@ class RuntimePlan:
     beside: tuple[int, ...] = ()
     hooks: tuple[tuple[int, Any], ...] = ()
     leaves: tuple[int, ...] = ()
-    partly: tuple[int, ...] = ()
+    partly: tuple[tuple[int, frozenset[int]], ...] = ()
     inside: tuple[View, ...] = ()
     apart: tuple[int, ...] = ()
     watched: tuple[Watched, ...] = ()
@@ -311,20 +316,21 @@ class RuntimePlan:
     result_nodes: tuple[ResultNode, ...] = ()
     linear: bool = True
     freed_with: tuple[frozenset[int], ...] = ()
+    users: tuple[frozenset[int], ...] = ()
 
-    @property
+    @functools.cached_property
     def written(self) -> frozenset[int]:
         """Primals of the graph that are not, after a call, the tensors they were before it: one
         that the backward part reads is saved as a copy."""
         changed = {update.primal for update in self.updates}
         changed |= {shape.primal for shape in self.reshapes} | {*self.touched, *self.beside}
-        member = self.inputs.bound
+        bound = member = self.inputs.bound
         for index, merged in enumerate(self.inputs.merged):
             base = self.inputs.static + len(self.inputs.primals) + index
             if any(member <= primal < member + len(merged.members) for primal in changed):
                 changed.add(base)
             member += len(merged.members)
-        return frozenset(primal for primal in changed if primal < self.inputs.bound)
+        return frozenset(primal for primal in changed if primal < bound)
 
     @property
     def depended(self) -> tuple[int, ...]:
@@ -405,6 +411,7 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
         results=tuple(map(result, plan.results)),
         offsets=tuple((new(primal), offset) for primal, offset in plan.offsets),
         hooks=tuple((new(primal), hook) for primal, hook in plan.hooks),
+        partly=tuple((new(primal), tangents) for primal, tangents in plan.partly),
         inside=tuple(replace(item, source=source(item.source)) for item in plan.inside),
         watched=tuple(replace(item, source=source(item.source)) for item in plan.watched),
         result_nodes=tuple(

@@ -184,6 +184,21 @@ class SizeNodes:
 _OF_OWNERS = ("stack_trace",)
 
 
+def as_tensor(number: fx.Node) -> fx.Node:
+    """A number as a tensor of no dimension: tensors alone are saved, and leave a graph."""
+    source = number
+    while not isinstance(source.meta["val"], torch.Tensor):
+        source = source.all_input_nodes[0]
+    is_float = isinstance(number.meta["val"], torch.SymFloat)
+    named: dict[str, Any] = {
+        "dtype": torch.float64 if is_float else torch.int64, "device": torch.device("cpu"),
+    }  # fmt: skip
+    with number.graph.inserting_after(number):
+        made = number.graph.call_function(torch.ops.aten.scalar_tensor.default, (number,), named)
+    made.meta["val"] = source.meta["val"].new_empty((), **named)
+    return made
+
+
 def parts_of(expression: Any) -> tuple[SizeOperation, list[Any]]:
     """What a node calls for an expression, and its operands; a power is a product."""
     name = type(expression).__name__

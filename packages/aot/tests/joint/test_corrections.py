@@ -49,6 +49,15 @@ def test_a_correction_says_what_the_kernel_does(name: str) -> None:
     assert not CORRECTIONS[name]((x.float(), *args[1:]), x.device)
 
 
+@pytest.mark.parametrize("name", ["_unique2", "unique_dim", "unique_consecutive"])
+def test_places_and_counts_are_whole_numbers(name: str) -> None:
+    x = torch.tensor([2.0, 2.0, 1.0])
+    dim = [0] if name.endswith("dim") else []
+    real = getattr(torch.ops.aten, name).default(x, *dim, return_inverse=True, return_counts=True)
+    told = CORRECTIONS[f"aten::{name}"]((x, *dim), x.device)
+    assert {place: real[place].dtype for place in (1, 2)} == {p: t.dtype for p, t in told.items()}
+
+
 def losses() -> list[tuple[str, object]]:
     found = []
     for reduction in ("none", "mean", "sum"):

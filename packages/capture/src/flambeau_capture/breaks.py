@@ -8,6 +8,7 @@ Invariant: an id is never reused for another meaning.
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
 
@@ -193,6 +194,19 @@ class Break(Exception):
 
 class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
+
+
+class RunsAsItIs(Exception):
+    """Something of a call has to happen in Python, once: all of it runs uncaptured while the guards
+    that were made by then hold. The text says why."""
+
+
+class CaptureAgain(Exception):
+    """Capture is to start again, knowing better which numbers are open, or what not to check in a
+    graph: once `note` was called, which whoever goes on without may leave."""
+
+    def __init__(self, note: Callable[[], object] = lambda: None) -> None:
+        self.note = note
 
 
 class Unsupported(RuntimeError):

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize
+from flambeau_capture.breaks import Unsupported
 from flambeau_capture.errors import ExportError
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
@@ -151,6 +152,8 @@ def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
     if len(seen.modules) != 1:
         what = "; ".join(str(frame) for frame in records.frames) or "no frame of it was captured"
         raise ExportError(f"{name} came to {len(seen.modules)} graphs: {what}")
+    for report in seen.modules[0].meta["assumed"]:  # a graph alone cannot be run as it is
+        raise Unsupported(report)
     if any(given.startswith("drawn(") for given in records.graphs[0].inputs):
         raise ExportError(f"{name} draws from a generator of its own: pass the numbers instead")
     results, out_spec = pytree.tree_flatten(result)

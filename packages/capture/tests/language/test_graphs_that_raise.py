@@ -263,3 +263,80 @@ def test_what_a_graph_leaves_decides_who_answers(leaves, monkeypatch):
         with pytest.raises(Own if leaves else IndexError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ours(torch.ones(3), torch.tensor([5]))
+
+
+MODES = {
+    "autocast": 'torch.autocast("cpu", torch.bfloat16)',
+    "autocast off": 'torch.autocast("cpu", enabled=False)',
+    "inference": "torch.inference_mode()",
+    "not inference": "torch.inference_mode(False)",
+    "no_grad": "torch.no_grad()",
+    "kernels": "sdpa_kernel(MATH)",
+}
+WITHIN = {"plain": "y = (x @ x.T)[i]\nreturn y", "after a draw": "y = dropout(x)\nreturn y[i]"}
+AFTER = {
+    "uncaught": "with M:\n    with N:\n        BODY",
+    "caught": "try:\n    with M:\n        with N:\n            BODY\nexcept IndexError:\n"
+    "    return x @ x.T, torch.is_grad_enabled(), torch.is_inference_mode_enabled()",
+}
+
+
+def modes_of_torch():
+    autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    depth = torch.autocast_increment_nesting(), torch.autocast_decrement_nesting()
+    grad = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    keys = str(torch._C._dispatch_tls_local_include_set())
+    left_out = str(torch._C._dispatch_tls_local_exclude_set())
+    return autocast, depth, grad, keys, left_out, torch.backends.cuda.flash_sdp_enabled()
+
+
+PLACED = [(outer, inner, "plain", "caught") for outer in MODES for inner in MODES]
+# a graph that draws is not run again: its error reaches the caller, whatever the program handles
+PLACED += [(outer, "no_grad", within, "uncaught") for outer in MODES for within in WITHIN]
+
+
+@pytest.mark.parametrize("outer, inner, within, after", PLACED)
+def test_modes_are_left(outer, inner, within, after):
+    """A graph that raises within modes of torch leaves them, and the program handles the error."""
+    body = AFTER[after].replace("M:", MODES[outer] + ":").replace("N:", MODES[inner] + ":")
+    pad = " " * (body.index("BODY") - body.rindex("\n", 0, body.index("BODY")) - 1)
+    body = body.replace("BODY", WITHIN[within].replace("\n", "\n" + pad))
+    text = "def f(x, i):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+    dropout, kernels = torch.nn.functional.dropout, torch.nn.attention.sdpa_kernel
+    math = torch.nn.attention.SDPBackend.MATH
+    space = {"torch": torch, "dropout": dropout, "sdpa_kernel": kernels, "MATH": math}
+    exec(text, space)
+    x, i = torch.randn(3, 4), torch.tensor([0, 9])
+
+    def observed(call):
+        torch.manual_seed(0)
+        try:
+            found = call(x, i)
+        except IndexError as error:
+            found = str(error)
+        else:
+            found = found[0].tolist(), found[0].dtype, found[1:]
+        return found, modes_of_torch(), torch.rand(1).item()
+
+    expected = observed(space["f"])
+    ours = optimize("eager", raise_internal_errors=True)(space["f"])
+    for _ in range(2):
+        assert observed(ours) == expected
+
+
+def test_modes_are_left_by_graphs_that_are_interpreted():
+    """A backend may run a graph node by node: its values are then the interpreter's."""
+
+    def f(x, i):
+        try:
+            with torch.autocast("cpu"), torch.inference_mode():
+                return (x @ x.T)[i]
+        except IndexError:
+            return x @ x.T
+
+    def interpreting(module, inputs):
+        return torch.fx.Interpreter(module).run
+
+    x, i, before = torch.randn(3, 4), torch.tensor([0, 9]), modes_of_torch()
+    ours = optimize(interpreting, raise_internal_errors=True)(f)
+    assert torch.equal(ours(x, i), f(x, i)) and modes_of_torch() == before

@@ -4,6 +4,7 @@
 """
 
 import logging
+import math
 import re
 import threading
 import warnings
@@ -19,6 +20,7 @@ EDITS = {}
 SPECIAL = {"FB0010", "FB0011", "FB0018", "FB0022", "FB0025", "FB0026", "FB0027", "FB0028"}
 LOG = logging.getLogger("flambeau.tests.hints")
 ITEMS = {"f": (n for n in ())}
+MANY = torch.arange(20.0)  # too many for a number of them to be read before the graph
 
 
 def pair(id):
@@ -32,13 +34,13 @@ def pair(id):
 @pair("FB0001")
 def _():
     def broken(t):
-        t = t + 1
+        t = t + MANY.sum()
         if t.sum() > 0:
             return t * 2
         return t * 3
 
     def edited(t):
-        t = t + 1
+        t = t + MANY.sum()
         return torch.where(t.sum() > 0, t * 2, t * 3)
 
     return broken, edited
@@ -47,10 +49,10 @@ def _():
 @pair("FB0002")
 def _():
     def broken(t):
-        return (t + 1) * float((t * 2).sum())
+        return (t + 1) * math.sin(float((MANY * 2).sum()))
 
     def edited(t):
-        return (t + 1) * (t * 2).sum()
+        return (t + 1) * (MANY * 2).sum().sin()
 
     return broken, edited
 
@@ -59,7 +61,7 @@ def _():
 def _():
     def broken(t):
         t = t + 1
-        return t * len(t.tolist())
+        return t * len(str(t))
 
     def edited(t):
         t = t + 1

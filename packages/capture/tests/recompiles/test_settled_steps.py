@@ -8,8 +8,9 @@ import torch
 from flambeau_capture import optimize
 from flambeau_capture.api import compiler_of
 
-CALLS, SETTLED = 30, 10
-"""Integer powers have a graph of their own up to 8, and RAdam is another formula at first."""
+CALLS, SETTLED, MOST = 30, 10, 3
+"""RAdam is another formula at first. At most: the class's counter, the object's own, and what is
+called to compute with it."""
 MADE = {
     "float": lambda step: float(step),
     "root": lambda step: math.sqrt(step),
@@ -58,8 +59,7 @@ def test_numbers_made_of_a_counter(made, counter):
         for _ in range(CALLS):
             torch.testing.assert_close(fn(x, other), run(x, one), rtol=0, atol=0)
             counts.append(conversions(fn))
-    # what is read of a tensor is tried in the graph first, and again with less assumed
-    assert counts[-1] == counts[SETTLED] <= (11 if counter == "a tensor, read" else 6)
+    assert counts[-1] == counts[SETTLED] <= MOST
 
 
 def trained(name, wrap):
@@ -106,5 +106,11 @@ def test_every_optimizer_is_among_them():
 
 
 def test_at_the_limit_it_says_where_graphs_end():
+    """With a backend that takes no numbers that depend on data."""
+
+    def backend(module, inputs):
+        return module
+
+    backend.supports_symbols = ("sizes", "integers", "floats")
     with pytest.warns(UserWarning, match=r"A graph ends in _single_tensor_adafactor \(.*: FB0002"):
-        trained("Adafactor", compiled)
+        trained("Adafactor", lambda step: compiled(step, backend))

@@ -5,6 +5,12 @@ import torch
 from torch import distributions as d
 
 
+@pytest.fixture(autouse=True)
+def checked(monkeypatch):
+    """The checks are on, as at the start: a call of torch's `map` or `scan` switches them off."""
+    monkeypatch.setattr(d.Distribution, "_validate_args", True)
+
+
 def kl(t):
     return d.kl_divergence(d.Normal(t, 1.0), d.Normal(0.0, 2.0))
 

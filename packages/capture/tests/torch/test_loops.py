@@ -92,3 +92,42 @@ def test_one_that_is_not_known_runs_as_it_is(agree, grad):
     agree(lambda x: scan(some, (torch.zeros(3), torch.ones(3)), x * 2), trained, graphs=None)
     long = torch.randn(200, 2).requires_grad_(grad)
     agree(lambda x: map_slices(lambda row: row.sin(), x * 2) + 1, long, graphs=None)
+
+
+def raises_at_capture(x):
+    raise ValueError("inside")
+
+
+WRAPPERS = {
+    "grad mode": (wrap_with_set_grad_enabled, False),
+    "autocast": (wrap_with_autocast, "cpu", torch.bfloat16, True, True),
+}
+
+
+@pytest.mark.parametrize("raising", [raises_at_capture, lambda x: x[torch.tensor([9])]])
+@pytest.mark.parametrize("caught", [False, True])
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_modes_after_a_wrapped_function_raises(capture, wrapper, caught, raising):
+    """torch's wrapper of the grad mode leaves it as it was set; that of autocast restores it."""
+    call, *given = WRAPPERS[wrapper]
+
+    def program(x):
+        try:
+            call(*given, raising, x)
+        except (ValueError, IndexError):
+            if not caught:
+                raise
+        return x @ x.T, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+
+    def observed(fn):
+        try:
+            product, *modes = fn(torch.ones(3, 4, requires_grad=True))
+            found = product.requires_grad, product.dtype, *modes
+        except (ValueError, IndexError) as error:
+            found = str(error)
+        after = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+        torch.set_grad_enabled(True)
+        return found, after
+
+    expected, ours = observed(program), capture(program)
+    assert [observed(ours) for _ in range(2)] == [expected] * 2

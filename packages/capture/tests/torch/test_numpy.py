@@ -306,3 +306,76 @@ def test_arguments_that_no_row_is_written_for_are_numpys(name, capture):
             assert str(ends[0]) == str(ends[1]), odd
         else:
             alike(ends[1], ends[0])
+
+
+ERRORS = {  # what NumPy's arithmetic meets: its operation, by kind of error
+    "divide": lambda a: 1 / (a * 0),
+    "invalid": lambda a: np.sqrt(a * 0 - 1),
+    "over": lambda a: np.exp(a * 0 + 1000),
+    "a reduction": lambda a: np.var(1 / (a * 0)),
+}
+
+
+def _raising(operation, a, seen):
+    old = np.seterr(all="raise")
+    try:
+        return operation(a)
+    except FloatingPointError as error:
+        return str(error)
+    finally:
+        np.seterr(**old)
+
+
+def _calling(operation, a, seen):
+    with np.errstate(all="call", call=lambda kind, flag: seen.append(kind)):
+        return operation(a)
+
+
+def _as_errors(operation, a, seen):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return operation(a)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("watched", [_raising, _calling, _as_errors])
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_of_arithmetic_that_are_more_than_warnings(capture, name, watched):
+    def program(x, seen):
+        return watched(ERRORS[name], x.numpy(), seen)
+
+    def observed(fn):
+        seen = []
+        try:
+            found = fn(torch.ones(3), seen)
+        except (FloatingPointError, RuntimeWarning) as error:
+            found = type(error), str(error)
+        return str(found), seen
+
+    ours, expected = capture(program), observed(program)
+    assert [observed(ours) for _ in range(2)] == [expected] * 2
+
+
+def test_errors_of_arithmetic_are_raised_where_the_mode_changes(capture):
+    def program(x):
+        return 1 / (x.numpy() * 0)
+
+    ours = capture(program)
+    with np.errstate(all="ignore"):
+        assert str(ours(torch.ones(2))) == "[inf inf]"
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        ours(torch.ones(2))
+
+
+def test_what_numpy_knows_warns_as_often_as_eager(capture):
+    def program(x):
+        return np.log(np.array([0.0, -1.0])), x * 2
+
+    def said(fn):
+        with warnings.catch_warnings(record=True) as all_said:
+            warnings.simplefilter("always")
+            fn(torch.ones(2))
+        return [str(each.message) for each in all_said]
+
+    ours = capture(program)
+    assert [said(ours) for _ in range(3)] == [said(program)] * 3

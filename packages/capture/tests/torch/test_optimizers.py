@@ -34,12 +34,8 @@ OPTIMIZERS |= {
     f"{name} foreach": (OPTIMIZERS[name][0], {"foreach": True})
     for name in ("adadelta", "adamax", "nadam", "radam", "rprop", "asgd")
 }
-READS_ITS_STATE = (
-    "radam",
-    "asgd",
-    "radam foreach",
-    "asgd foreach",
-)  # numbers that they branch on: graph breaks
+READ_EARLY = ("Adafactor", "ASGD", "RAdam")
+"""What Python decides by their state, so that its numbers are eager's to the bit."""
 
 
 def net():
@@ -70,8 +66,7 @@ def test_steps_agree(capture, backend, name):
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     assert [list(one) for one in our_state] == [list(one) for one in their_state]
     torch.testing.assert_close(our_state, their_state, rtol=1e-5, atol=1e-6)
-    most = 12 if name in READS_ITS_STATE else 2  # the call that makes the state, and all after it
-    assert 1 <= len(backend) <= most
+    assert 1 <= len(backend) <= 2  # the call that makes the state, and all after it
 
 
 def test_a_learning_rate_that_changes(capture):
@@ -175,14 +170,18 @@ def test_every_optimizer_comes_to_rest(capture, backend, kind, foreach):
     options, steps = drawn_options(kind, foreach, SEED), 14
     both = zip(trained(kind, options, wrap, steps), trained(kind, options, lambda s: s, steps))
     for number, (ours, theirs) in enumerate(both):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        exactly = kind.__name__ in READ_EARLY
+        tolerance = {"rtol": 0, "atol": 0} if exactly else {"rtol": 1e-4, "atol": 1e-5}
+        torch.testing.assert_close(ours, theirs, **tolerance)
         if number == 11:
             before = len(backend)
-    assert len(backend) == before <= MOST, options
+    assert len(backend) == before <= MOST.get(kind.__name__, 3), options
     assert compiler_of(compiled[0]).cache.counters()["limit_reached"] == 0, options
 
 
-SEED, MOST = 0, 24
+SEED, MOST = 0, {"ASGD": 4}
+"""The call that makes the state, those after it, and those from where a step is another formula:
+of ASGD, which averages from `t0` on, twice."""
 
 
 SCHEDULERS = {

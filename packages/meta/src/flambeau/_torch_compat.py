@@ -117,13 +117,23 @@ Fact = tuple[str, Any, Any]
 
 def facts_of(environment: Any) -> list[Fact]:
     """What an environment has assumed: its conditions in their order, symbols that were found equal
-    to expressions, the least and the most of each symbol (None where that is no integer)."""
+    to expressions, the least and the most of each symbol (None where that is no integer). What is
+    assumed of symbols that depend on data is left out: the graph checks it, at every call."""
     facts: list[Fact] = [("", guard.expr, None) for guard in environment.guards]
     facts += [("Equality", *pair) for pair in environment.replacements.items()]
     for symbol, own in environment.var_to_range.items():
         ends = ((relation, getattr(own, end)) for relation, end in BOUNDS.items())
         facts += [(name, symbol, end if end.is_Integer else None) for name, end in ends]
-    return facts
+    return [fact for fact in facts if not any(map(by_data, fact[1:]))]
+
+
+def by_data(expression: Any) -> bool:
+    """Whether a symbol of an expression depends on data."""
+    if not getattr(expression, "free_symbols", None):
+        return False
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return bool(free_unbacked_symbols(expression))
 
 
 def range_of(environment: Any, symbol: Any) -> str:

@@ -56,6 +56,49 @@ def test_one_entry_serves_all_sizes_under_the_same_guards():
     assert flambeau.cache.why_miss(first, second) == []
 
 
+def matched(x):
+    return (x * x.new_ones(x.shape)).sum()
+
+
+def joined(x, y):
+    return (x * y).tanh().sum(1)
+
+
+def chosen(x):
+    return x[x[:, 0] > 0].tanh().sum(0) + torch.cat([x[x[:, 1] > 0], x])[-1:].sum()
+
+
+def cut(x):
+    n = (x[:, 0] > 0).sum().item()
+    return x[:n].cos().sum() * n + x[n:].sum()
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("fn", [matched, chosen, cut, lambda x: joined(x, x + 1)])
+def test_sizes_that_depend_on_data_come_from_the_disk(fn, dynamic):
+    """Whatever is open besides: operators count them anew, and the graph checks what it assumes."""
+    for number in range(2):
+        compiled = flambeau.compile(fn, dynamic=dynamic, options={"raise_internal_errors": True})
+        for size in (9, 5, 12) if dynamic else (9, 9):
+            x = torch.randn(size, 6, requires_grad=True)
+            found = [fn(x), compiled(x)]
+            grads = [torch.autograd.grad(each.sum(), x)[0] for each in found]
+            torch.testing.assert_close(found[1], found[0])
+            torch.testing.assert_close(grads[1], grads[0])
+        records = flambeau.report(compiled).records
+        assert [(each.from_disk, each.not_cached) for each in records] == [(number == 1, "")]
+
+
+def test_two_inputs_of_one_open_size_come_from_the_disk():
+    for number in range(2):
+        compiled = flambeau.compile(joined, dynamic=True, options={"raise_internal_errors": True})
+        for size in (9, 5):
+            x, y = torch.randn(size, 6), torch.randn(size, 6)
+            torch.testing.assert_close(compiled(x, y), joined(x, y))
+        records = flambeau.report(compiled).records
+        assert [(each.from_disk, each.not_cached) for each in records] == [(number == 1, "")]
+
+
 def halved(x):
     # what is assumed: an even number of rows, more than six
     if x.shape[0] % 2 == 0 and x.shape[0] > 6:

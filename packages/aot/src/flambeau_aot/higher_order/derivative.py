@@ -30,7 +30,7 @@ from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint, run_program
 from flambeau_aot.partition.classify import has_own_generator, is_random
-from flambeau_aot.partition.split import backward_only
+from flambeau_aot.partition.split import backward_only, tangents_of
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.result_nodes import own_results
 from flambeau_aot.runtime.saved_values import HigherOrder
@@ -57,7 +57,7 @@ def higher_order(program: InputProgram, joint: Joint, name: str) -> HigherOrder:
     again = None if refused else _without_history(joint, name, [x for x in read if x in gone])
     why = refused.message if refused else again.message if again else ""
     unrepeatable = "" if again and joint.plan.result_nodes else why
-    if not unrepeatable and not _hand_on(joint, reached):
+    if not unrepeatable and (joint.keeps_undefined or not _hand_on(joint, reached)):
         more = computed_from(joint.outputs, inputs_of_result)
         read = _read(joint, statics, reached | more)
     kept = () if unrepeatable else tuple(index for index in read if index in joint.plan.written)
@@ -65,8 +65,12 @@ def higher_order(program: InputProgram, joint: Joint, name: str) -> HigherOrder:
 
 
 def _read(joint: Joint, statics: int, reached: Container[fx.Node]) -> tuple[int, ...]:
-    """The primals among these nodes, and those that the backward part writes to."""
+    """The primals among these nodes, those that the backward part writes to, and where there is a
+    user's derivative those it may give a gradient: its function may not have read them."""
     late = {item.primal for item in joint.late_writes}
+    if joint.plan.users:
+        through, tangents = frozenset().union(*joint.plan.users), tangents_of(joint)
+        late |= {place for place in joint.wanting if tangents[place] & through}
     return tuple(
         index
         for index, node in enumerate(joint.primals[: len(joint.primals) - len(joint.symbols)])

@@ -35,7 +35,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
 from flambeau_aot.runtime.call import Call, Compiled
-from flambeau_aot.runtime.result_nodes import ended, linked
+from flambeau_aot.runtime.result_nodes import Request, ended, linked
 from flambeau_aot.runtime.saved_values import (
     DerivativeCall,
     GradientLayout,
@@ -71,6 +71,23 @@ class _Same(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> torch.Tensor | None:
         return grads[0]
+
+
+class _Undefined(torch.autograd.Function):
+    """A value that gives what it is computed from undefined gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[None, ...]:
+        return (None,) * len(ctx.next_functions)
+
+
+def _reason(request: Request) -> str:
+    """The id of why a derivative runs eagerly."""
+    return "AO0171" if request.undefined else "AO0164" if request.tangents else "AO0153"
 
 
 def _ends(
@@ -199,8 +216,7 @@ class Derivatives:
         if call.request:
             if not self.observed:
                 self.observed = True
-                id = "AO0164" if call.request.tangents else "AO0153"
-                self.told(refusal(id, name=self.name))
+                self.told(refusal(_reason(call.request), name=self.name))
         else:
             entry = self._entry(call)
         with replayed(call.streams):
@@ -253,6 +269,11 @@ class Derivatives:
             whole = dict.fromkeys(request.asked)
             wanted = [inner[place] for place in request.asked]
         reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
+        if request and request.undefined:
+            known = [end for end in ends if end is not None and end.requires_grad]
+            with torch.enable_grad():
+                nothing: torch.Tensor = _Undefined.apply(*known)  # type: ignore[no-untyped-call]
+            reached = [(nothing, nothing.detach())]
         if not wanted or not reached:
             return [None] * len(wanted)
         kept = torch.is_grad_enabled()

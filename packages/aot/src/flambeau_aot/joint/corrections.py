@@ -182,6 +182,11 @@ def _ldexp(args: Args, device: torch.device) -> Corrected:
     return {0: KernelCorrection(dtype=dtype, stride=torch.mul(first, power).stride())}
 
 
+def _counted(args: Args, device: torch.device) -> Corrected:
+    """Places and counts, which 2.11 describes in the dtype of the elements."""
+    return {place: KernelCorrection(dtype=torch.int64) for place in (1, 2)}
+
+
 def _spaced(args: Args, device: torch.device) -> Corrected:
     """Complex where a bound is a complex tensor."""
     is_complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in args[:2])
@@ -275,6 +280,8 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::native_batch_norm": _batch_norm,
     "aten::_native_batch_norm_legit": _batch_norm_statistics,
     "aten::_native_batch_norm_legit_functional": _batch_norm_statistics,
+    **{f"aten::{name}": _counted for name in ("_unique2", "unique_dim", "unique_consecutive")},
+    "aten::unique_dim_consecutive": _counted,
     "aten::_softmax_backward_data": _of_first(only="cpu"),
     "aten::_log_softmax_backward_data": _of_first(only="cpu", laid=contiguous),
     "aten::multi_margin_loss": _loss_of_one_sample,

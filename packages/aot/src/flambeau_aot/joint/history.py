@@ -160,6 +160,28 @@ def refuse_written_aliases(effects: Effects, history: History) -> None:
                     raise refusal("AO0133", error="it was written to through an alias")
 
 
+def partly_reached(
+    effects: Effects, history: History, apart: Container[int]
+) -> tuple[tuple[int, frozenset[int]], ...]:
+    """The inputs that require grad to which autograd has no way from every result, each with the
+    tangents that lead to it. Left out: static ones, which are leaves, and those in `apart`."""
+    reached = reached_from([end.grad_fn for end in effects.ends])
+    leaves = {id(getattr(node, "variable", None)): reached[node] for node, _ in history}
+    every, inputs = len(effects.ends), effects.stand_ins
+    found = {
+        place: leaves.get(id(item.leaf), frozenset())
+        for place, item in enumerate(inputs)
+        if item.leaf is not None and not item.facts.static and place not in apart
+    }
+    return tuple((place, own) for place, own in found.items() if len(own) < every)
+
+
+def user_derivatives(effects: Effects, history: History) -> tuple[frozenset[int], ...]:
+    """For each derivative of a user's, the tangents that lead to it."""
+    reached = reached_from([end.grad_fn for end in effects.ends])
+    return tuple(reached[node] for node, _ in history if of_a_user(node))
+
+
 def freed_with(effects: Effects, history: History) -> tuple[frozenset[int], ...]:
     """For each tangent, those that reach a node, with something that it keeps, which this one
     reaches too: a backward pass from it frees that, and one from those raises afterwards."""

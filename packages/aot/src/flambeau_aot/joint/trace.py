@@ -19,14 +19,17 @@ from torch import fx
 
 from flambeau_aot._torch_compat import (
     autograd_nodes,
+    data_symbols,
     environment_of,
     expression_of,
     functionalization,
+    keeps_undefined,
     leaves_reached,
     no_saved_tensor_hooks,
     python_dispatcher,
     pytree,
     storage_key,
+    symbolic_integer,
 )
 from flambeau_aot.inputs.binding import (
     SyntheticBaseView,
@@ -62,9 +65,11 @@ from flambeau_aot.joint.history import (
     freed_with,
     is_linear,
     kept_by_autograd,
+    partly_reached,
     reentrant_tangents,
     refuse_written_aliases,
     result_nodes,
+    user_derivatives,
 )
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
@@ -82,11 +87,13 @@ from flambeau_aot.runtime_plan import (
     shifted,
 )
 from flambeau_aot.sizes import (
+    as_tensor,
     has_symbols,
     is_symbolic,
     mentions_symbols,
     numbers_of,
     sized,
+    symbolic_parts,
     symbols_of,
 )
 
@@ -110,7 +117,7 @@ class Joint:
     depends on. late: placeholders of inputs that the backward part writes to, as they are when it
     begins; late_writes: the places of their new values among the grads, after those of primals.
     kept: what eager's autograd keeps, with the tangents it is kept for; what may be recomputed in a
-    checkpoint among it.
+    checkpoint among it. keeps_undefined: whether a derivative of a user's may be given None.
     """
 
     graph: fx.Graph
@@ -131,6 +138,7 @@ class Joint:
     late: tuple[fx.Node, ...] = ()
     late_writes: tuple[LateWrite, ...] = ()
     kept: tuple[tuple[fx.Node, frozenset[int]], ...] = ()
+    keeps_undefined: bool = False
 
     @property
     def leaves(self) -> frozenset[int]:
@@ -260,7 +268,11 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         effects = analyze(tracer, primals, stand_ins, flat, parts)
     if program.checked:
         effects.returned.extend(_unread_checks(effects))
-    outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
+    outputs = [tracer.node_of(item.value) for item in effects.returned]
+    results, inside = (
+        tuple(_sized_views(item, symbols, outputs, tracer) for item in items)
+        for items in (effects.results, effects.inside)
+    )
     mark(tracer.graph)
     if effects.differentiable and not requires_grad:
         raise refusal("AO0052")
@@ -278,12 +290,13 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         """What belongs to primals, with this for the trace's constants and the symbols."""
         return (*items[:count], *[other] * extra, *items[count:], *[other] * len(numbers))
 
+    apart = _inputs_without_gradient(effects)
     plan = RuntimePlan(
         inputs=input_plan,
         updates=tuple(effects.updates),
-        results=tuple(_sized_views(item, symbols, outputs) for item in effects.results),
+        results=results,
         differentiable=effects.differentiable,
-        visible=len(effects.returned),
+        visible=len(outputs),
         structure=structure,
         grad_mode_after=None if grad_mode_after == attempt.grad_mode else grad_mode_after,
         offsets=_offsets_relied_on(tracer.graph, primals),
@@ -294,11 +307,13 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         hooks=effects.hooks,
         touched=tuple(effects.touched),
         beside=_sharing_raised_counters(effects),
-        inside=tuple(_sized_views(item, symbols, outputs) for item in effects.inside),
-        apart=_inputs_without_gradient(effects),
+        inside=inside,
+        apart=apart,
         reentrant=reentrant_tangents(effects, history),
         result_nodes=result_nodes(effects, history),
         freed_with=freed,
+        partly=partly_reached(effects, history, apart),
+        users=user_derivatives(effects, history),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )
     return Joint(
@@ -306,7 +321,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         static=(*program.static, *tracer.constants),
         primals=(*nodes[:count], *tracer.constant_nodes, *nodes[count:]),
         tangents=found.tangents,
-        outputs=outputs,
+        outputs=tuple(outputs),
         grads=(*among(found.grads, None), *found.more),
         sparse=moved(found.sparse, count, extra, len(numbers)),
         plan=shifted(plan, count, extra) if extra else plan,
@@ -320,6 +335,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         grads_of=among(found.grads_of, _NOTHING) if found.grads_of else (),
         inputs=among(facts, CONSTANT),
         kept=kept(),
+        keeps_undefined=any(keeps_undefined(node) for node, _ in history),
     )
 
 
@@ -364,22 +380,33 @@ def _python_forms(symbolic: bool, decompositions: Decompositions) -> AbstractCon
     return python_dispatcher(decompositions) if symbolic else nullcontext()
 
 
-def _sized_views(item: _Planned, symbols: Sequence[Any], outputs: Sequence[fx.Node]) -> _Planned:
+def _sized_views(
+    item: _Planned, symbols: Sequence[Any], outputs: list[fx.Node], tracer: JointTracer
+) -> _Planned:
     """The plan of a result, with what computes the sizes of its views at each call: of the symbols,
-    and of the sizes of the output that it is a view of."""
-    if not isinstance(item, View):
+    of the sizes of the output that it is a view of, and of numbers by data that neither says: the
+    graph returns them."""
+    if not isinstance(item, View) or not mentions_symbols([(s.args, s.kwargs) for s in item.steps]):
         return item
     of_output = item.source.kind == "output"
     base = outputs[item.source.index].meta["val"] if of_output else None
     sizes: Sequence[Any] = base.shape if isinstance(base, torch.Tensor) else ()
-    symbols = [*symbols, *(expression_of(size) if is_symbolic(size) else None for size in sizes)]
+    said = [expression_of(size) if is_symbolic(size) else None for size in sizes]
+    parts = list(symbolic_parts([(step.args, step.kwargs.values()) for step in item.steps]))
+    known, numbers = [*symbols], []
+    for symbol in sorted(data_symbols(parts) - {*symbols, *said}, key=str):
+        number = tracer.sizes.node(symbolic_integer(symbol, parts[0]))
+        if isinstance(number, fx.Node):
+            numbers.append(len(outputs))
+            outputs.append(as_tensor(number))
+            known.append(symbol)
     steps = tuple(
-        replace(step, sized=sized((step.args, step.kwargs), symbols))
+        replace(step, sized=sized((step.args, step.kwargs), [*known, *said]))
         if mentions_symbols((step.args, step.kwargs))
         else step
         for step in item.steps
     )
-    return replace(item, steps=steps)
+    return replace(item, steps=steps, numbers=tuple(numbers))
 
 
 def _metadata(program: InputProgram, position: int, inputs: Sequence[Any]) -> torch.Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import FakeTensor
+from flambeau_aot._torch_compat import FakeTensor, data_symbols, expression_of
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import has_gaps, is_dense, reach
 from flambeau_aot.interface import Classifier
@@ -28,7 +28,14 @@ from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
 from flambeau_aot.runtime_plan import Saved
-from flambeau_aot.sizes import ARITHMETIC, has_symbols, is_symbolic
+from flambeau_aot.sizes import (
+    ARITHMETIC,
+    SizeNodes,
+    as_tensor,
+    has_symbols,
+    is_symbolic,
+    symbolic_parts,
+)
 
 aten = torch.ops.aten
 
@@ -162,8 +169,11 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     order = {node: index for index, node in enumerate(joint.graph.nodes)}
     roots = {root for node in saved for root in _roots(node)}
     chosen = {_copied_as(node, written) for node in roots} - set(joint.symbols)
+    if data_symbols(n for node in chosen for n in symbolic_parts(node.meta["val"])):
+        chosen |= _unsaid(joint, chosen)
+        order = {node: index for index, node in enumerate(joint.graph.nodes)}
     crossing = sorted(chosen, key=lambda node: order[node])
-    numbers = {_as_tensor(node): node for node in crossing if is_symbolic(node.meta["val"])}
+    numbers = {as_tensor(node): node for node in crossing if is_symbolic(node.meta["val"])}
     carried = {node: tensor for tensor, node in numbers.items()}
     crossing = [carried.get(node, node) for node in crossing]
     primal_index = {node: index for index, node in enumerate(joint.primals)}
@@ -214,19 +224,33 @@ def _roots(node: fx.Node) -> Iterable[fx.Node]:
     return {root for part in node.all_input_nodes for root in _roots(part)}
 
 
-def _as_tensor(number: fx.Node) -> fx.Node:
-    """A number as a tensor of no dimension: autograd saves tensors alone."""
-    source = number
-    while not isinstance(source.meta["val"], torch.Tensor):
-        source = source.all_input_nodes[0]
-    is_float = isinstance(number.meta["val"], torch.SymFloat)
-    named: dict[str, Any] = {
-        "dtype": torch.float64 if is_float else torch.int64, "device": torch.device("cpu"),
-    }  # fmt: skip
-    with number.graph.inserting_after(number):
-        made = number.graph.call_function(aten.scalar_tensor.default, (number,), named)
-    made.meta["val"] = source.meta["val"].new_empty((), **named)
-    return made
+def _unsaid(joint: Joint, chosen: set[fx.Node]) -> set[fx.Node]:
+    """Numbers by data that the backward part's sizes are made of, where nothing that it is given
+    says them: a sum or a difference of two numbers says neither."""
+    given = {*chosen, *joint.late_inputs, *joint.symbols}
+    inside = computed_from(joint.grads, given=given)
+    parts = {node: list(symbolic_parts(node.meta.get("val"))) for node in {*inside, *given}}
+    said = {symbol for x in given for n in parts[x] for symbol in _solved(expression_of(n))}
+    for node in inside:
+        sources = (n for x in node.all_input_nodes for n in symbolic_parts(x.meta.get("val")))
+        said |= data_symbols(parts[node]) - data_symbols(sources)  # an operator counts it anew
+    missing = data_symbols(n for each in parts.values() for n in each) - said
+    sizes, early = SizeNodes(joint.graph), forward_part(joint)
+    found: dict[Any, Any] = {}
+    for node in joint.graph.nodes if missing else ():
+        if node in early:
+            sizes.made(node, node.meta.get("val"))
+            found |= {expression_of(n): n for n in symbolic_parts(node.meta.get("val"))}
+    nodes = (sizes.node(found[symbol]) for symbol in missing & found.keys())
+    return {node for node in nodes if isinstance(node, fx.Node)}
+
+
+def _solved(expression: Any) -> Iterable[Any]:
+    """The symbol that an expression is a multiple of, and a number more, if it is one."""
+    for symbol in expression.free_symbols:
+        factor = expression.coeff(symbol)
+        if factor != 0 and (expression - factor * symbol).is_Integer:
+            yield symbol
 
 
 def _computable(nodes: Iterable[fx.Node], given: set[fx.Node]) -> list[fx.Node]:

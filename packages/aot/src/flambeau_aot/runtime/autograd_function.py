@@ -62,7 +62,7 @@ from flambeau_aot.runtime.saved_values import (
     over_samples,
 )
 from flambeau_aot.runtime.single_run import Gradient, gradients, new_anchor, waiting
-from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
+from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
 from flambeau_aot.runtime_plan import RuntimePlan, Saved, Watched
 
 _NOTHING_DONE: tuple[frozenset[int], list[Any]] = (frozenset(), [])
@@ -190,16 +190,9 @@ class Differentiation:
         known = zip(self.watched, ctx.watched, ctx.watched_versions, strict=True)
         _unchanged([(x, was) for item, x, was in known if not item.readers.isdisjoint(defined)])
 
-    def watch_from_now(self, node: Any, primals: Sequence[torch.Tensor]) -> None:
+    def watch_from_now(self, node: Any) -> None:
         """Count the writes to what the call has changed from here on; `node` is the call's."""
         if hasattr(node, "watched"):
-            own = [item.source for item in self.watched]
-            node.watched = tuple(
-                write_counter(primals[source.index])
-                if source.kind == "input" and source.index in self.plan.written
-                else known
-                for source, known in zip(own, node.watched, strict=True)
-            )
             node.watched_versions = versions(node.watched)
 
     def derive(
@@ -243,7 +236,7 @@ class Differentiation:
         found = self.crossing.by_primal(self.derive(ctx, given, request))
         defined = self.crossing.defined(found, given)
         if any(item is None for item in given):
-            refuse_unasked(ctx, defined)
+            refuse_unasked(ctx, self.plan.partly, given)
         return defined
 
     def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:
@@ -294,6 +287,18 @@ class Differentiation:
         if why:
             raise refusal("AO0155", why=why)
         return self.differentiable(ctx, given, Request(ctx, {}, tangents=True))
+
+    def undefined(self, ctx: Any) -> tuple[Any, ...]:
+        """The gradients where every cotangent is undefined: eager runs derivatives of a user's,
+        which may give some, unless the backward pass comes here through another call alone."""
+        cotangents = [None] * len(self.plan.differentiable)
+        if unasked(ctx):
+            return (None,) * len(self.crossing.tangents_of)
+        if any(len(tangents) < len(cotangents) for tangents in self.plan.users):
+            raise refusal("AO0172")
+        self._refuse_parts()
+        found = self.derive(ctx, cotangents, Request(ctx, {}, undefined=True))
+        return tuple(self.crossing.by_primal(found))
 
     def parts(
         self, ctx: Any, grads: Mapping[int, Gradient], asked: Sequence[int]
@@ -385,7 +390,8 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         given[index] = f"result{index}"
         lines.append(f"    result{index} = no_view(outputs[{index}])")
     for place, view in enumerate(plan.inside):
-        args = [shown(view.source), f"steps{place}", "False", *filter(None, [symbols])]
+        numbers = display([f"outputs[{number}].item()" for number in view.numbers])
+        args = [shown(view.source), f"steps{place}", "False", symbols or "()", numbers]
         lines.append(f"    view{place} = view_again({', '.join(args)})")
         given.append(f"view{place}")
     if own.watched:
@@ -444,7 +450,8 @@ def _backward(
     lines = [f"def backward(ctx, {inputs}):"]
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in [*given, *anchor])}:")
-        lines.append(f"        return {display(['None'] * len(results))}")
+        nothing = display(["None"] * len(results))
+        lines.append(f"        return {'own.undefined(ctx)' if plan.users else nothing}")
         if plan.reentrant:
             through = " or ".join(f"{given[order]} is not None" for order in plan.reentrant)
             lines.append(f"    if not pass_accumulates() and ({through}):")
@@ -505,7 +512,7 @@ def _backward(
     if len(given) > 1:
         lines.append(f"    if {missing}:")
         lines.append(f"        found = own.crossing.defined({display(results)}, {display(given)})")
-        lines.append("        refuse_unasked(ctx, found)")
+        lines.append(f"        refuse_unasked(ctx, partly, {display(given)})")
         lines.append(f"        return {again('found')}")
     if given and not one_of_many:
         lines.append("    if moved:")
@@ -524,6 +531,7 @@ def _backward(
         "pass_accumulates": pass_accumulates,
         "refuse_reentrant": _refuse_reentrant,
         "refuse_unasked": refuse_unasked,
+        "partly": plan.partly,
         "versions": versions,
         "transforms_active": transforms_active,
         "within_older_vmap": within_older_vmap,

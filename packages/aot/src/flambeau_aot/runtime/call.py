@@ -44,7 +44,7 @@ Call = Callable[..., Any]
 _OWN = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "partly",
     "inside", "apart", "watched", "reentrant", "linear",
-    "freed_with",
+    "freed_with", "users",
 }  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def training_line(bound: BoundPlan, function: type[torch.autograd.Function]) -> 
         checks = [f"    if not ({tests}):", f"        still_leaves(leaves, [{line.inputs()}])"]
     if plan.partly:
         scope["partly"], scope["none_of_a_user"] = plan.partly, none_of_a_user
-        tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal in plan.partly)
+        tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal, _ in plan.partly)
         checks += [f"    if not ({tests}):", f"        none_of_a_user(partly, [{line.inputs()}])"]
     chosen = "(general if transforms_active() else direct)"
     made = line.function(f"{chosen}({line.inputs(plan.apart)})", scope, checks)
@@ -344,7 +344,7 @@ def _training_steps(
             outputs = apply(*given(primals))
         node = outputs[first].grad_fn
         results = end(primals, outputs)
-        own.watch_from_now(node, primals)
+        own.watch_from_now(node)
         return build(results)
 
     return run_watched

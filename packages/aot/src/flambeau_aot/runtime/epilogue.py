@@ -213,25 +213,33 @@ def _made(item: OutputPlan, symbols: slice, visible: int) -> Result:
             return lambda primals, outputs: primals[place]
         case LiteralResult(value=value):
             return lambda primals, outputs: value
-        case View(Saved("input", place), steps, grad):
-            return lambda primals, outputs: replay(primals[place], steps, grad, primals[symbols])
-        case View(Saved(_, place), steps, grad):
-            return lambda primals, outputs: replay(outputs[place], steps, grad, primals[symbols])
+        case View(Saved(kind, place), steps, grad, numbers=numbers):
+
+            def again(primals: Any, outputs: Any) -> Any:
+                base = primals if kind == "input" else outputs
+                known = [outputs[number].item() for number in numbers]
+                return replay(base[place], steps, grad, primals[symbols], known)
+
+            return again
         case SameResult():
             return _nothing
 
 
 def replay(
-    value: Any, steps: tuple[ViewStep, ...], requires_grad: bool, symbols: Sequence[Any] = ()
+    value: Any,
+    steps: tuple[ViewStep, ...],
+    requires_grad: bool,
+    symbols: Sequence[Any] = (),
+    numbers: Sequence[int] = (),
 ) -> Any:
     """Make a view again, with grad enabled exactly if it was so when the program made it; `symbols`
-    are the values of the open sizes."""
-    sizes = value.shape
+    are the values of the open sizes, `numbers` those that the graph returns for it."""
+    known = (*symbols, *numbers, *value.shape)
     with torch.set_grad_enabled(requires_grad):
         for step in steps:
             args, kwargs = step.args, step.kwargs
             if step.sized is not None:
-                args, kwargs = step.sized((*symbols, *sizes))
+                args, kwargs = step.sized(known)
             value = step.func(value, *args, **kwargs)
             if step.index is not None:
                 value = value[step.index]

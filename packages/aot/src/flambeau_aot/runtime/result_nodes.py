@@ -26,6 +26,7 @@ from flambeau_aot._torch_compat import (
     will_run,
 )
 from flambeau_aot.runtime.single_run import Gradient, pulled_back, with_history
+from flambeau_aot.runtime.unneeded_derivatives import note_unasked
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
 
 Parts = Callable[[Any, Mapping[int, Gradient], Sequence[int]], Sequence[Gradient]]
@@ -40,13 +41,15 @@ class Request:
     main: the node of the compiled call. whole: results, by place, whose gradients come with the
     cotangents as a whole: what other results would add to them is dropped. `asked`: results whose
     gradients are wanted in the place of those of primals, what comes to one through another left
-    out.
+    out. tangents: the gradients have some. undefined: all cotangents are, and derivatives of a
+    user's run all the same.
     """
 
     main: Any
     whole: Mapping[int, Gradient]
     asked: Sequence[int] = ()
     tangents: bool = False
+    undefined: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,9 @@ def linked(
 ) -> list[Gradient]:
     """Gradients that a program, run again, gives as part of the autograd graph, on a node with
     edges to the results of the first run; `inner` are those of this one, by place."""
-    outer = {item.place: item.tensor() for item in main.depended if item.place in inner}
+    outer = {
+        item.place: item.tensor() for item in getattr(main, "depended", ()) if item.place in inner
+    }
     edges = {place: tensor for place, tensor in outer.items() if tensor is not None}
     if not edges or not any(item is not None and item.requires_grad for item in found):
         return list(found)
@@ -194,6 +199,7 @@ class _Linked(torch.autograd.Function):
         edges = dict(zip(link.places, ctx.next_functions[len(link.ends) :], strict=True))
         asked = _requested(link.main, edges, "") if any(g is not None for g in grads) else ()
         _sent(link.main).dropped.update(asked)
+        note_unasked([link.main])
         own = dict(zip(asked, link.parts(grads, asked) if asked else (), strict=True))
         return (None, *grads, *(own.get(place) for place in link.places))
 

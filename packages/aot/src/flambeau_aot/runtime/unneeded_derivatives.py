@@ -12,7 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flambeau_aot._torch_compat import autograd_nodes, is_of_python, of_a_user
+from flambeau_aot._torch_compat import (
+    autograd_nodes,
+    current_backward_pass,
+    is_of_python,
+    of_a_user,
+)
 from flambeau_aot.errors import AliasingChanged
 from flambeau_aot.refusals import refusal
 
@@ -20,36 +25,48 @@ if TYPE_CHECKING:  # what a loaded program runs on knows nothing of tracing
     from flambeau_aot.joint.trace import Joint
 import torch
 
+Partly = Sequence[tuple[int, frozenset[int]]]
+"""Primals that not all cotangents lead to, each with those that do."""
 
-def refuse_unasked(node: Any, gradients: Sequence[Any]) -> None:
-    """Raise AotError in a backward pass that would go on to such a derivative with no gradient."""
-    pairs = zip(node.next_functions, gradients, strict=False)
-    ends = [following for (following, _), gradient in pairs if gradient is None and following]
-    if any(of_a_user(each) for each, _ in autograd_nodes(ends)):
+
+def refuse_unasked(node: Any, partly: Partly, given: Sequence[Any]) -> None:
+    """Raise AotError in a backward pass that would go on to such a derivative where no cotangent
+    that is given leads to it."""
+    missing = {order for order, item in enumerate(given) if item is None}
+    known = (node.next_functions[place][0] for place, tangents in partly if tangents <= missing)
+    ends = [following for following in known if following is not None]
+    if any(of_a_user(each) for each in note_unasked(ends)):
         raise refusal("AO0158")
 
 
-def partly_reached(joint: Joint, reached: Sequence[frozenset[int]]) -> tuple[int, ...]:
-    """The primals that the function leads to from a result which does not depend on them; static
-    ones are leaves."""
-    plan, every = joint.plan, len(joint.tangents)
-    wanting = sorted(joint.wanting.difference(plan.apart, range(len(joint.static))))
-    return tuple(place for place in wanting if len(reached[place]) < every)
+def note_unasked(ends: Sequence[Any]) -> list[Any]:
+    """The nodes from these on, which the backward pass being run comes to from a compiled call
+    without a gradient; those that are calls of compiled programs know it."""
+    nodes = [each for each, _ in autograd_nodes(ends)]
+    for node in nodes:
+        if is_of_python(node):
+            node.unasked = current_backward_pass()
+    return nodes
+
+
+def unasked(node: Any) -> bool:
+    """Whether the backward pass being run has come to a call in such a way."""
+    return getattr(node, "unasked", None) == current_backward_pass()
 
 
 def refuse_upstream(joint: Joint, inputs: Sequence[Any]) -> None:
     """Raise Unsupported for a program of which a result leads to such a derivative alone through
     the function around the program."""
     first, positions = len(joint.static), joint.plan.inputs.primals
-    own = [p - first for p in joint.plan.partly if p - first < len(positions)]
+    own = [p - first for p, _ in joint.plan.partly if p - first < len(positions)]
     if _user_upstream([inputs[positions[place]] for place in own]):
         raise refusal("AO0158")
 
 
-def none_of_a_user(partly: Sequence[int], primals: Sequence[Any]) -> None:
+def none_of_a_user(partly: Partly, primals: Sequence[Any]) -> None:
     """Raise AliasingChanged where such a derivative leads to one of these primals in this call:
     the program was compiled for another history of its inputs."""
-    if _user_upstream([primals[place] for place in partly]):
+    if _user_upstream([primals[place] for place, _ in partly]):
         raise AliasingChanged("an input comes from a derivative of a user's, unlike when traced")
 
 

@@ -144,10 +144,23 @@ _DTYPES_MADE: dict[str, Callable[[tuple[Any, ...]], torch.dtype | str | None]] =
     ),
     "aten::pow": _of_pow,
 }
+#: what of their results are places and counts, which 2.11 describes in the dtype of the elements
+_COUNTING = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_unique",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "unique_dim_consecutive",
+    )
+)
 
 
 def as_made(func: Any, args: tuple[Any, ...], result: Any) -> Any:
     """A fake result with the dtype that an operator's kernel makes, where torch reports another."""
+    if func._schema.name in _COUNTING:
+        return (result[0], *(each.to(torch.int64) for each in result[1:]))
     rule = None if func._schema.is_mutable else _DTYPES_MADE.get(func._schema.name)
     dtype = rule(args) if rule else None
     if dtype is None:

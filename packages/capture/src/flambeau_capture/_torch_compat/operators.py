@@ -7,11 +7,14 @@ torch 2.11, 2.13 and 2.14.
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.attention
+
+from flambeau_capture._torch_compat import state
 
 
 def labels() -> tuple[Any, ...]:
@@ -36,6 +39,8 @@ SCRIPTING_QUESTIONS: tuple[Any, ...] = tuple(
     getattr(torch.jit, name) for name in ("is_scripting", "is_tracing")
 )
 
+#: what an optimizer reads the numbers of its state by
+READS_STATE: Any = vars(sys.modules[torch.optim.Optimizer.__module__])["_get_value"]
 TENSOR_BASE: type = torch._C.TensorBase
 
 
@@ -297,3 +302,12 @@ def enter_choice(name: str, arguments: tuple[Any, ...]) -> Any:
 
 def exit_choice(entered: Any) -> None:
     entered.__exit__(None, None, None)
+
+
+#: what a graph calls to enter and to leave a mode
+MODE_CALLS = frozenset(
+    {
+        state.set_grad_enabled, state.enter_autocast, state.exit_autocast, state.enter_inference,
+        state.exit_inference, enter_choice, exit_choice,
+    }
+)  # fmt: skip

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
 
 T = TypeVar("T")
 
@@ -77,6 +79,24 @@ def in_plain_state(function: Callable[[], T]) -> T:
         return pool.submit(function).result()
 
 
+def leave_modes(error: BaseException) -> None:
+    """Leave, last first, the modes that the code of a graph had entered where this was raised."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        held: dict[Any, Any] = frame.f_locals
+        if not frame.f_code.co_filename.startswith(_GRAPH_FILES):
+            runs = held.get("self")
+            held = runs.env if isinstance(runs, torch.fx.Interpreter) else {}
+        for mode in reversed([*held.values()]):
+            if isinstance(mode, _MODES):
+                mode.__exit__(None, None, None)
+        held.clear()  # one that is run by its nodes has several frames
+
+
+_GRAPH_FILES = "<eval_with_key>"
+_MODES = (torch.autocast, torch._C._InferenceMode, contextlib._GeneratorContextManager)
+
+
 def dispatch_key_sets() -> tuple[int, int]:
     """Keys that this thread adds to, and takes from, those of every tensor."""
     return (
@@ -113,14 +133,48 @@ def torch_function_set(state: int) -> AbstractContextManager[Any]:
     return (nullcontext, subclass, whole)[state]()
 
 
-def torch_function_modes() -> tuple[Any, ...]:
-    """The modes on this thread's stack; a default device is one, known by its device."""
-    from torch.utils._device import DeviceContext
+class _Aside(threading.local):
+    """Modes of this thread that `default_device_aside` has taken off its stack, outermost first."""
 
-    modes = [
-        torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())
-    ]
+    modes: tuple[Any, ...] = ()
+
+
+_aside = _Aside()
+
+
+def _mode_stack() -> list[Any]:
+    stack = torch._C._len_torch_function_stack()
+    return [torch._C._get_function_stack_at(place) for place in range(stack)]
+
+
+def torch_function_modes() -> tuple[Any, ...]:
+    """The program's modes on this thread; a default device is one, known by its device."""
+    modes = (*_aside.modes, *_mode_stack())
     return tuple((DeviceContext, m.device) if type(m) is DeviceContext else m for m in modes)
+
+
+def default_device() -> torch.device | None:
+    """The device that the program has set for tensors made without one."""
+    modes = torch_function_modes()
+    return modes[-1][1] if modes and isinstance(modes[-1], tuple) else None
+
+
+@contextlib.contextmanager
+def default_device_aside() -> Iterator[None]:
+    """In the block, what is made without a device is made where torch makes it by default: the
+    program's default device is off, and known to the two queries above."""
+    before, stack = _aside.modes, _mode_stack()
+    if any(type(mode) is not DeviceContext for mode in stack):
+        stack = []
+    for _ in stack:
+        torch._C._pop_torch_function_stack()
+    _aside.modes = (*before, *stack)
+    try:
+        yield
+    finally:
+        _aside.modes = before
+        for mode in stack:
+            torch._C._push_on_torch_function_stack(mode)
 
 
 def deterministic_algorithms() -> tuple[bool, bool, bool]:
@@ -183,13 +237,13 @@ def mark_history(tensors: Iterable[torch.Tensor], word: str) -> None:
 
 def foreign_modes() -> bool:
     """Whether a transform of functorch, forward-mode differentiation, a dispatch mode, a function
-    mode, torch.jit.trace or torch.fx is at work."""
+    mode other than a default device, torch.jit.trace or torch.fx is at work."""
     return bool(
         forward_ad_level() >= 0  # a tensor's tangent is seen by torch's operators alone
         or torch._C._functorch.maybe_current_level() is not None
         or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
+        or any(type(mode) is not DeviceContext for mode in _mode_stack())
         or symbolically_traced()
     )
 

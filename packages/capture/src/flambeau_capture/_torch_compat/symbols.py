@@ -85,6 +85,10 @@ def _environment_class() -> Any:
                 return None
             if condition.rel_op in ("==", "!="):
                 return bool(condition.rel_op == "!=")
+            for symbol in data_symbols(condition) - self.size_like:
+                if self.var_to_range[symbol].lower >= 0:  # an operator takes it for a size
+                    self.size_like.add(symbol)
+                    self._update_version_counter()  # by which answers are kept
             found = self._maybe_evaluate_static(condition, size_oblivious=True)
             return None if found is None else bool(found)
 

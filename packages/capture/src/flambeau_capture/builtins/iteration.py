@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.identity import known_in
@@ -108,7 +109,13 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(range)
 def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     bounds = [Constant(index_of(tx, a)) if isinstance(a, ObjectValue) else a for a in args]
-    return evaluate_call(tx, range, bounds, kwargs)
+    try:
+        return evaluate_call(tx, range, bounds, kwargs)
+    except Break as error:
+        if error.reason.id != "FB0002":
+            raise
+        said = "range() of a number that data decides, and with it how many rounds a loop has"
+        raise Break("FB0002", said) from None
 
 
 @handles(zip)

@@ -35,6 +35,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.data_numbers import selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.number_ranges import note_computation
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known, open_text
 from flambeau_capture.values.tensors.tensor import TensorValue, is_whole, known_number
 
@@ -53,7 +54,12 @@ def _convert(kind: type) -> None:
         if args and isinstance(args[0], TensorValue):
             dtype = args[0].fake.dtype
             read = is_whole(dtype) or (kind is float and dtype.is_floating_point)
-            if kind is not complex and read and len(args) == 1 and tx.data_sizes():
+            if (
+                kind is not complex
+                and read
+                and len(args) == 1
+                and (tx.data_sizes() or tx.reads_early())
+            ):
                 item = args[0].call_method(tx, "item", [], {})
                 return evaluate_call(tx, kind, [item], {}) if item.cls is not kind else item
             number = known_number(tx, args[0]) if len(args) == 1 else None
@@ -152,6 +158,7 @@ def _extreme(fn: Any, symbol: str) -> None:
             if best is not None and is_none(key) and not is_known(better):
                 chosen = selected(tx, better, item, best)
                 if chosen is not None:
+                    note_computation(tx, chosen, fn.__name__, item, best)
                     best = best_key = chosen
                     continue
             if better.truth(tx):

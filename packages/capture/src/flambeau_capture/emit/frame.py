@@ -238,6 +238,7 @@ def emit(plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
     tail, regions = plan.tail, plan.regions
     graph_call: list[Instruction] = []
     if graph is not None:
+        graph_call += plan.writer.keep(each.source for each in graph.inputs)
         graph_call += spelling.load_global(graph.name, push_null=True)
         for given in graph.inputs:
             graph_call += writer.read(given.source)

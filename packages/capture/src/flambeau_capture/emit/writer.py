@@ -8,7 +8,7 @@ aliases; everything that exists is read before any effect is replayed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CellType, CodeType, MappingProxyType
 from typing import Any
@@ -21,7 +21,7 @@ from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
 from flambeau_capture.emit.level import Level
 from flambeau_capture.emit.resume import CannotResume, generator_code, make_generator
-from flambeau_capture.source import ConstantSource, Local, Source, emit
+from flambeau_capture.source import ConstantSource, Local, Source, emit, shared_numbers
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -43,6 +43,7 @@ class BytecodeWriter:
         self.code = code
         self._level_of = level_of  # the frame of a generator, and whether it has started
         self.early: list[Instruction] = []
+        self._kept: dict[Source, str] = {}
         self.body: list[Instruction] = []
         self.outputs: dict[fx.Node, str] = {}
         self.used_cells: set[str] = set()
@@ -115,6 +116,19 @@ class BytecodeWriter:
                 in_cell = instruction.argval in self._cells
                 instruction.opname = "LOAD_DEREF" if in_cell else "LOAD_FAST"
         return found
+
+    def keep(self, sources: Iterable[Source]) -> list[Instruction]:
+        """Instructions that compute what several of these numbers share, each once."""
+        made: list[Instruction] = []
+        for source in shared_numbers(sources):
+            name = self._temporary()
+            made += [*self.read(source), *spelling.store_fast(name)]
+            self._kept[source] = name
+        return made
+
+    def variable_of(self, source: Source) -> str | None:
+        """The variable of the code being written that has a number that is computed once."""
+        return self._kept.get(source)
 
     def global_name(self, obj: Any) -> str:
         """A name that stands for an object in what `emit` spells; see `read`."""

@@ -89,7 +89,7 @@ class FrameCompiler:
         if not self._acquire():
             return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
         try:
-            with _garbage_waits(), compat.own_saved_tensors():
+            with _garbage_waits(), compat.own_saved_tensors(), compat.default_device_aside():
                 return self._missed(frame, cache)
         finally:
             self._owner = None

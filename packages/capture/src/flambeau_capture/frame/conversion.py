@@ -20,7 +20,16 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import Entry, FrameCache, disabled, follow
-from flambeau_capture.breaks import REASONS, Break, BreakReport, SkipFrame, Unsupported, UserLine
+from flambeau_capture.breaks import (
+    REASONS,
+    Break,
+    BreakReport,
+    CaptureAgain,
+    RunsAsItIs,
+    SkipFrame,
+    Unsupported,
+    UserLine,
+)
 from flambeau_capture.builtins.autograd.gradients import (
     copy_that_shows,
     leaving_leaf,
@@ -123,6 +132,9 @@ class FrameConversion:
                     raise SkipFrame(str(missing)) from None
                 report = BreakReport(REASONS["FB0021"], str(missing), ())
                 stop_at, reason = missing.step, reason or report
+            except CaptureAgain as again:
+                again.note()
+                stop_at = reason = None
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
                 stop_at = reason = None
@@ -143,7 +155,9 @@ class FrameConversion:
             raise error
         why = _line_of(error)
         by_data = shapes.by_data and self.converter.dynamics.data_sizes(self.code)
-        if by_data:
+        if by_data and self.session is not None and self.session.could_read_early():
+            kept = "reads numbers of small tensors before its graphs"
+        elif by_data:
             self.converter.dynamics.refuse_data_sizes(self.code)
             kept = "ends its graphs where a size depends on data"
         elif self._without_numbers(shapes, error):
@@ -191,8 +205,12 @@ class FrameConversion:
         try:
             frame = TopFrame(session, self.frame, scope)
             ended = frame.execute(stop_at, reason)
+            if session.has_counters():
+                raise CaptureAgain
             mode_now = session.grad_mode_outside()
             session.close_graph(grad_mode)
+        except RunsAsItIs as reason:
+            return self._uncaptured(session, str(reason))
         except RecursionError:
             raise SkipFrame("calls nested too deep") from None
         finally:
@@ -205,6 +223,14 @@ class FrameConversion:
         if isinstance(ended, Finished):
             return self._finished(session, state, ended)
         return self._stopped(session, state, ended)
+
+    def _uncaptured(self, session: SymbolicTracer, why: str) -> Entry:
+        """Code that runs the frame as it is, while the guards hold."""
+        if self.options.nopython:
+            report = BreakReport(REASONS["FB0026"], why, (UserLine.first_of(self.origin),))
+            raise Unsupported(report)
+        self.converter.records.skip(self.origin.co_name, why)
+        return self._entry(session, emit_original(self.code, disabled))
 
     def _finished(self, session: SymbolicTracer, state: FrameState, ended: Finished) -> Any:
         if session.graph.is_empty():
@@ -303,17 +329,27 @@ class FrameConversion:
         switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
         fixed = session.shapes.constants()
         compat.is_captured(graph.fake_mode)
+        calls_that_raise = CallsThatRaise.of(converter.backend, module)
+        if session.assumed and what_it_leaves(
+            module.graph, inputs, graph.effects, replace(calls_that_raise, drew=False)
+        ):
+            raise CaptureAgain(partial(self.converter.dynamics.check_less, self.code))
+        module.meta["assumed"] = tuple(session.assumed)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
         for source, value in session.shapes.numbers().items():
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        checks = any(node.target is compat.assert_operator() for node in module.graph.nodes)
+        checks = bool(session.assumed) or any(
+            node.target is compat.assert_operator() for node in module.graph.nodes
+        )
         if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
             compiled = _giving_back_draws(compiled)
             calls_that_raise = replace(calls_that_raise, drew=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
+        if left is not None and session.assumed:
+            raise CaptureAgain(partial(self.converter.dynamics.check_less, self.code))
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:
@@ -326,7 +362,7 @@ class FrameConversion:
         converter.publish("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         again = None
-        if left is None or plan.state.effects:
+        if left is None or plan.state.effects or graph.effects.switches:
             cache, place = weakref.ref(self.cache), UserLine.first_of(origin)
             skip = partial(_skip, cache, self.code)
             less = partial(_expect_less, converter, cache, self.code, origin.co_name)

@@ -32,6 +32,7 @@ from flambeau_capture.source import (
     KwDefault,
     Local,
     NextItem,
+    NumberOf,
     Source,
 )
 
@@ -150,7 +151,9 @@ class _CodeHistory:
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
     no_data_sizes: bool = False
+    early_numbers = False  # whether numbers of small tensors are read before the graph
     general: bool | None = None  # whether Python's queries of counts were answered in general
+    checks: bool | None = None  # whether graphs have checked what the program raises for
     called: bool = False
 
 
@@ -189,6 +192,14 @@ class DynamismTracker:
         """From here on its graphs end where a size depends on data."""
         self._seen(code).no_data_sizes = True
 
+    def reads_early(self, code: CodeType) -> bool:
+        """Whether numbers of small tensors are read before the graph: Python has needed one."""
+        return self._allowed(code) and self._seen(code).early_numbers
+
+    def read_early(self, code: CodeType) -> None:
+        """From here on they are, all of them."""
+        self._seen(code).early_numbers = True
+
     def answers_in_general(self, code: CodeType) -> bool:
         """Whether a query of Python's about a count is answered as for counts in general; noted, as
         that is taken back first where it does not hold (`expect_less`)."""
@@ -197,9 +208,23 @@ class DynamismTracker:
             seen.general = True
         return seen.general
 
+    def checks_in_graph(self, code: CodeType) -> bool:
+        """Whether its graphs check what the program raises for; noted, as the answer above is."""
+        seen = self._seen(code)
+        if seen.checks is None:
+            seen.checks = True
+        return seen.checks
+
+    def check_less(self, code: CodeType) -> None:
+        """From here on its graphs end where the program raises for what data says."""
+        self._seen(code).checks = False
+
     def expect_less(self, code: CodeType) -> str:
         """What its graphs have assumed of data holds seldom: they are to assume less. In words."""
         seen = self._seen(code)
+        if seen.checks:
+            seen.checks = False
+            return "ends its graphs where the program raises for what data says"
         if seen.general:
             seen.general = False
             return "ends its graphs where Python decides on a count"
@@ -251,9 +276,11 @@ class DynamismTracker:
         kind = "floats" if isinstance(value, float) else "integers"
         if not self._allowed(code) or kind not in self._taken:
             return False
+        name = source.name()
+        if isinstance(source, NumberOf):  # of an input of the graph
+            return name not in self._seen(code).refused
         if not (all(_is_plain(step) for step in source.path()) or _of_class(source)):
             return False
-        name = source.name()
         if any(isinstance(step, NextItem) for step in source.path()):
             return True
         seen = self._seen(code)
@@ -263,6 +290,18 @@ class DynamismTracker:
         seen.numbers[name] = value
         first = name in seen.refused and seen.needed[name, None] == [value]
         return name in seen.varying and not first
+
+    def counts(self, code: CodeType, place: str, value: Any) -> bool:
+        """Whether a number that was seen at a place is another now that a frame has run: a counter,
+        which is open from here on. False: that was known, or it is no such number."""
+        seen = self._seen(code)
+        before = seen.numbers.get(place)
+        if type(value) not in (int, float) or type(before) is not type(value):
+            return False
+        if before == value or place in seen.varying or not self._allowed(code):
+            return False
+        seen.varying.add(place)
+        return True
 
     def note_need(
         self, code: CodeType, operator: str | None, source: Source, value: int | float

@@ -79,7 +79,7 @@ def _is_seen(target: Any) -> bool:
     Python's own on numbers, or a function of torch's or of ours that is made of these."""
     if isinstance(target, str | torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
-    if target is compat.set_grad_enabled:
+    if target in compat.MODE_CALLS:  # these are left
         return True
     module = getattr(target, "__module__", None) or type(target).__module__
     return module in _MODULES or module.startswith("torch._C")
@@ -179,16 +179,18 @@ class AsItIs:
     def __call__(
         self, function: Callable[..., Any], error: BaseException, *inputs: Any
     ) -> Callable[..., Any]:
+        if self.effects.switches:
+            compat.leave_modes(error)
+            compat.set_grad_enabled(self.grad_mode)
         if not isinstance(error, Exception) or getattr(error, "is_a_finding", False):
             raise error
         if self.left is not None:
             text = f"its graph raised {type(error).__name__} and {self.left}: what the program"
             self.records.skip(self.place.function, f"{text} did to its objects before is lost")
             raise error
-        compat.set_grad_enabled(self.grad_mode)  # the graph ended where it had switched it
         module = self.module()
         raised = [error] if module is None else disabled(errors_of)(module, inputs, self.effects)
-        compat.set_grad_enabled(self.grad_mode)
+        compat.set_grad_enabled(self.grad_mode)  # the graph may end where it has switched it
         if not any(_alike(error, other) for other in raised):
             self._record_failure(error, raised)
         run, records, name = disabled(function), self.records, self.place.function

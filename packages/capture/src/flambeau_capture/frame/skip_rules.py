@@ -129,9 +129,11 @@ def skip_file(filename: str) -> bool:
 
 @functools.cache
 def _uncaptured_files() -> frozenset[str]:
-    """Files whose functions run what they call twice and compare: both times without capture."""
+    """Files whose functions run what they call twice and compare, or make a module's parameters at
+    its first call: without capture."""
     folder = _folder("torch") or ""
-    return frozenset({os.path.join(folder, "utils", "checkpoint.py")})
+    names = (("utils", "checkpoint.py"), ("nn", "modules", "lazy.py"))
+    return frozenset(os.path.join(folder, *name) for name in names)
 
 
 def runs_uncaptured(code: CodeType) -> bool:

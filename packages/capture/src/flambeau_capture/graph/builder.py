@@ -54,9 +54,12 @@ class GraphInput:
 
 
 class GraphBuilder:
-    """Records operations; `finish` cuts what is not wanted and makes the module."""
+    """Records operations; `finish` cuts what is not wanted and makes the module. device: where
+    tensors are made that name no device."""
 
-    def __init__(self, outer: GraphBuilder | None = None) -> None:
+    def __init__(
+        self, outer: GraphBuilder | None = None, device: torch.device | None = None
+    ) -> None:
         self.outer = outer
         self.fake_mode: Any = compat.new_fake_mode() if outer is None else outer.fake_mode
         self.graph = fx.Graph()
@@ -81,7 +84,7 @@ class GraphBuilder:
         self.retaining: list[Any] = []
         #: what calls of autograd functions write to
         self.written_by_functions: dict[fx.Node, set[fx.Node]] = {}
-        self.device: torch.device | None = None  # where tensors are made that name no device
+        self.device = device
         #: classes of wrapper subclasses in the graph, with what their code reads
         self.examined: dict[type, Any] = {}
         self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
@@ -271,8 +274,7 @@ class GraphBuilder:
 
     def record_mode(self, target: Any, args: tuple[Any, ...], stack_trace: str = "") -> fx.Node:
         """A call that changes a mode of torch: alone it is no work for a backend."""
-        if target is not compat.set_grad_enabled:
-            self.effects.other["switches a mode of torch"] = None
+        self.effects.switches = True
         node = self.graph.create_node("call_function", target, args, {})
         node.meta["val"] = None
         node.meta["stack_trace"] = stack_trace

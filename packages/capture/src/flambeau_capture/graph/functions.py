@@ -135,8 +135,13 @@ def cond_call(
         result, left_out = (yes(*chosen), other) if first else (no(*other), chosen)
         return _touched(result, [tensor for tensor in left_out if tensor.requires_grad])
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        raise NotImplementedError("a branch on a tensor is not differentiated by tracing")
+        sides = (_of_places(*side) for side in ((yes, places[0]), (no, places[1])))
+        return torch.ops.higher_order.cond(predicate, *sides, tensors)  # its derivative, too
     return select(predicate, yes(*chosen), no(*other))
+
+
+def _of_places(body: Body, places: tuple[int, ...]) -> Callable[..., Any]:
+    return lambda *tensors: body(*(tensors[place] for place in places))
 
 
 def _touched(value: Any, tensors: list[Tensor]) -> Any:

@@ -40,6 +40,8 @@ class GraphEffects:
 
     def __init__(self) -> None:
         self.other: dict[str, None] = {}
+        #: whether it enters or leaves a mode of torch
+        self.switches = False
         #: memory by its address, kept so that it stays that one's
         self._written: dict[int, Any] = {}
 

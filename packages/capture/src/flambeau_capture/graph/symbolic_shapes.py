@@ -28,7 +28,7 @@ from flambeau_capture.guards import (
     within,
 )
 from flambeau_capture.guards.sizes import OPERATIONS, Relation
-from flambeau_capture.source import ConstantSource, SizeOf, Source, SymbolExprSource
+from flambeau_capture.source import ConstantSource, NumberOf, SizeOf, Source, SymbolExprSource
 
 if TYPE_CHECKING:
     from flambeau_capture.graph.builder import GraphBuilder
@@ -58,6 +58,8 @@ class SymbolicShapes:
         #: unbacked symbols by what has them: a node, and the dimension of a tensor
         self._by_data: dict[Any, tuple[fx.Node, int | None]] = {}
         self._assumed: set[Any] = set()
+        #: how the program has computed numbers that depend on data: an operator, and of what
+        self.computations: dict[Any, tuple[str, tuple[Any, ...]]] = {}
         #: what a node is, or a size of its tensor, where guards can say it
         self.known: weakref.WeakMethod[Callable[..., int | float | None]] | None = None
 
@@ -69,6 +71,10 @@ class SymbolicShapes:
     def by_data(self) -> bool:
         """Whether a size or a number of the graph depends on data."""
         return bool(self._by_data)
+
+    def places_by_data(self) -> list[tuple[fx.Node, int | None]]:
+        """The nodes that have what depends on data: as a number, or a size of their tensor."""
+        return list(self._by_data.values())
 
     def in_python(self, number: Any) -> tuple[Callable[..., int], tuple[Source, ...]] | None:
         """What Python computes an integer by, of sizes and integers that the program holds; None
@@ -311,6 +317,14 @@ class SymbolicShapes:
         }
         terms = {symbol: term for symbol, term in self._terms.items() if term is not None}
         return {**self._places, **floats, **terms}
+
+    def is_overwritten(self, number: Any) -> bool:
+        """Whether a number was read of a tensor that the graph writes to."""
+        if not any(isinstance(source, NumberOf) for source in self._numbers):
+            return False
+        read = {source.base for source in self.leaves(number) if isinstance(source, NumberOf)}
+        given = [each.node.meta["val"] for each in self._graph.inputs if each.source in read]
+        return self._graph.effects.writes_to(given)
 
     def leaves(self, number: Any) -> dict[Source, int | float]:
         """The places of the program that a number is computed from, and what they hold."""

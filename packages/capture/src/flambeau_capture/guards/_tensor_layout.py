@@ -18,10 +18,10 @@ import torch
 from flambeau_capture._native import TensorLayout, read_bytes
 from flambeau_capture._torch_compat import dispatch_keys, implementation_address, in_plain_state
 
-# How far the object itself, its C++ implementation, and the autograd part of that are searched.
-# They were at least this large (allocated size) where looked at, in torch 2.13; 2.11 and 2.14 pass
-# the trials as well.
-OBJECT_BYTES, IMPL_BYTES, META_BYTES = 48, 184, 176
+# How far the C++ implementation of a tensor and the autograd part of that are searched. They were
+# at least this large (allocated size) where looked at, in torch 2.13; 2.11 and 2.14 pass the trials
+# as well.
+IMPL_BYTES, META_BYTES = 184, 176
 
 # Numbers of c10::ScalarType and c10::DeviceType: part of what saved files mean, hence stable.
 DTYPES: dict[torch.dtype, int] = {
@@ -76,7 +76,7 @@ def _find() -> TensorLayout:
     samples = list(_samples())
     impl = _only(
         offset
-        for offset in range(16, OBJECT_BYTES, 8)
+        for offset in range(16, torch.Tensor.__basicsize__, 8)
         if all(_word(id(t), offset) == implementation_address(t) for t in samples)
     )
     pages = [(t, read_bytes(implementation_address(t), IMPL_BYTES)) for t in samples]

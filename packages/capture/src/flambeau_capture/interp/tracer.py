@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, SkipFrame, UserLine
+from flambeau_capture.breaks import Break, BreakReport, CaptureAgain, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.construction import instantiate, new_object
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
@@ -69,8 +69,9 @@ from flambeau_capture.values.objects.exceptions import (
     new_exception,
     raised_by_python,
 )
-from flambeau_capture.values.registry import wrap_object
+from flambeau_capture.values.registry import trusted_class, wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
 from flambeau_capture.values.wrap import wrap_new
 
 _GENERATOR = inspect.CO_GENERATOR
@@ -101,11 +102,12 @@ class SymbolicTracer:
         bodies: IdentityMap[CodeType, Prepared],
         dynamics: DynamismTracker,
     ) -> None:
-        self.graph = GraphBuilder()
+        self.graph = GraphBuilder(device=compat.default_device())
         self.graph.clock = WeakMethod(self.step)
         self.shapes = SymbolicShapes(self.graph)
         self.shapes.known = WeakMethod(self.known_number)
         self._dynamics = dynamics
+        self._stored: dict[str, Value] = {}
         self._code = code
         self._origin = origin  # of a resumption, the code that broke
         self.guards = GuardSet(code)
@@ -120,6 +122,8 @@ class SymbolicTracer:
         self.own_from = 0  # the step from which on the program's own code runs
         self.error: Value | None = None
         self.entered: list[Any] = []  # torch's context managers that are entered and not left
+        #: where the graph checks what the program does, if the call can be run as it is
+        self.assumed: list[BreakReport] = []
         self.indexing = 0  # how many modes that index with tensors of no dimension are entered
         #: how many calls of `Tensor.__torch_function__` are under way
         self.as_plain = int(compat.torch_function_state() > 0)
@@ -259,6 +263,7 @@ class SymbolicTracer:
         self.has_generators = False
         self.unheld.clear()
         self._scopes.clear()
+        self._stored.clear()
         self._rules.clear()
         self.entered.clear()
         self.error = None
@@ -399,7 +404,9 @@ class SymbolicTracer:
         if source is None:
             return
         if isinstance(source, ConstantSource) and kind in _OF_THE_OBJECT_ITSELF:
-            return  # the entry itself keeps the object
+            # the entry itself keeps the object, whose class a program may set
+            if kind != "TYPE_MATCH" or trusted_class(type(source.object)):
+                return
         self.guards.add(source, kind, *params, user_line=self._user_line())
 
     def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
@@ -427,7 +434,42 @@ class SymbolicTracer:
 
     def known_number(self, node: fx.Node, dim: int | None) -> int | float | None:
         """What a node of the graph is, or a size of its tensor, where guards can say it."""
-        return self.tensor_rules.known_number(self, node, dim)
+        found = self.tensor_rules.known_number(self, node, dim)
+        if found is None and dim is None:
+            self.tensor_rules.number_for_python(self, TensorValue(node.all_input_nodes[0]))
+        return found
+
+    def reads_early(self) -> bool:
+        """Whether numbers of small tensors are read before the graph."""
+        return self._dynamics.reads_early(self._code)
+
+    def read_early(self) -> None:
+        """From the next attempt on they are."""
+        self._dynamics.read_early(self._code)
+
+    def stored(self, place: str, value: Value) -> None:
+        """Note what the frame stores at a place of the program."""
+        self._stored[place] = value
+
+    def has_counters(self) -> bool:
+        """Whether numbers that were read as constants are others once the frame has run."""
+        counts = partial(self._dynamics.counts, self._code)
+        new = [counts(place, value._value) for place, value in self._stored.items()
+               if type(value) is Constant]  # fmt: skip
+        return any(new)
+
+    def could_read_early(self) -> bool:
+        """Whether a number of the graph that depends on data could be read before it, which it is
+        from the next attempt on."""
+        try:
+            for node, dim in self.shapes.places_by_data():
+                if dim is None:
+                    tensor = TensorValue(node.all_input_nodes[0])
+                    self.tensor_rules.number_for_python(self, tensor)
+        except CaptureAgain as again:
+            again.note()
+            return True
+        return False
 
     def data_sizes(self) -> bool:
         """Whether sizes and numbers that depend on data are symbols of the graph."""
@@ -436,6 +478,10 @@ class SymbolicTracer:
     def answers_in_general(self) -> bool:
         """Whether a query of Python's about a count is answered as for counts in general."""
         return self._dynamics.answers_in_general(self._code)
+
+    def checks_in_graph(self) -> bool:
+        """Whether a graph may check what the program raises for, and be run again where it does."""
+        return self._dynamics.checks_in_graph(self._code)
 
     def note_need(self, operator: str, source: Source, value: int | float) -> None:
         """Note that an operator needs a number of the program as a constant."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from flambeau_capture._native import disabled
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.lookahead import look_ahead, looking_ahead
 from flambeau_capture.source.base import (
@@ -167,6 +168,12 @@ class ClassOf(Derived):
         return type, ()
 
 
+#: keys that are compared; of others an equal one is another: how they compare is their class's
+_BY_VALUE = frozenset(
+    {int, float, bool, complex, str, bytes, tuple, frozenset, slice, type(None), type(...)}
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Item(Derived):
     """`base[key]` for a constant key. `kind` names the container, whose class guards must pin:
@@ -180,7 +187,8 @@ class Item(Derived):
         # 1, True and 1.0 are one key for a dict but three for a subscript that is to be compiled
         return (
             isinstance(other, Item)
-            and (type(self.key), self.key, self.kind) == (type(other.key), other.key, other.kind)
+            and (type(self.key), self.kind) == (type(other.key), other.kind)
+            and (self.key is other.key or (type(self.key) in _BY_VALUE and self.key == other.key))
             and self.base == other.base
         )
 
@@ -188,7 +196,9 @@ class Item(Derived):
         return hash((Item, self.base, self.key, self.kind))
 
     def name(self) -> str:
-        return f"{self.base.name()}[{self.key!r}]"
+        key = self.key
+        shown = repr(key) if type(key) in _BY_VALUE else f"<{type(key).__name__} {id(key):#x}>"
+        return f"{self.base.name()}[{shown}]"
 
     def steps(self) -> tuple[Step, ...]:
         return ((f"{self.kind.upper()}_ITEM", self.key),)
@@ -289,6 +299,37 @@ class Called(Keyed):
         return self.key, ()
 
 
+class NumberOf(Called):
+    """The number that a tensor (base) comes to by operations of the program: `key` replays them on
+    a copy. It is another in every call, as a tensor's data is."""
+
+    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return disabled(self.key), ()
+
+
+#: numbers that are computed whenever they are loaded
+NUMBER_SOURCES = (SymbolExprSource, NumberOf)
+
+
+def shared_numbers(sources: Iterable[Source]) -> list[Source]:
+    """What several of these numbers are computed of, or one twice: each after its own parts."""
+    times: dict[Source, int] = {}
+    order: list[Source] = []
+
+    def visit(source: Source) -> None:
+        if not isinstance(source, NUMBER_SOURCES):
+            return
+        times[source] = times.get(source, 0) + 1
+        if times[source] == 1:
+            for part in source.arguments if isinstance(source, SymbolExprSource) else ():
+                visit(part)
+            order.append(source)
+
+    for source in sources:
+        visit(source)
+    return [source for source in order if times[source] > 1]
+
+
 def raw_dict(value: Any) -> Any:
     """An object's `__dict__` past a property of its class."""
     for kind in type(value).__mro__:
@@ -376,13 +417,19 @@ ACCESSES: dict[str, tuple[Callable[[Any, Any], Any], Spell | None]] = {
 
 
 class Loader(Protocol):
-    """What `emit` needs of the code being written: a global name for an object."""
+    """What `emit` needs of the code being written: a global name for an object, and the variable
+    that has the value of a source already."""
 
     def global_name(self, obj: Any) -> str: ...
+
+    def variable_of(self, source: Source) -> str | None: ...
 
 
 def emit(source: Source, tx: Loader) -> list[Instruction]:
     """The instructions that push the value of `source`, in the running version's dialect."""
+    variable = tx.variable_of(source) if isinstance(source, NUMBER_SOURCES) else None
+    if variable is not None:
+        return spelling.load_fast_bound(variable)
     if not isinstance(source, Derived) or isinstance(source, KnownKey):
         return _BY_THEMSELVES[type(source)](source, tx)
     called = source.called()

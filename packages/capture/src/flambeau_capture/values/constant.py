@@ -127,6 +127,8 @@ class Constant(KnownObject):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         method = getattr(self.value, name)
+        if name in ("__enter__", "__exit__"):  # of a device: it was entered before the frame
+            raise Break("FB0013", f"{self.describe()}.{name}")
         if name == "__mul__" and isinstance(self.value, str | bytes):  # which takes an index
             args = [Constant(tx.index_of(args[0], self.value[:0].__mul__))]
         try:

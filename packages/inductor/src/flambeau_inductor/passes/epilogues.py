@@ -176,8 +176,7 @@ def _sum_by_rows(m: Match) -> fx.Node | None:
     rows, columns = product
     if tuple(dims) != (len(shape) - 1,) or shape[-1] != columns or tuple(width) != (columns,):
         return None
-    with m.graph.inserting_before(m.root):
-        sizes = sizes_of(m.graph, (rows, columns))
+    sizes = sizes_of(m.root, (rows, columns))
     repeated = m.call(PRIMS["broadcast_in_dim"].overload, row, sizes, [1])
     total = m.call(PRIMS["addmm"].overload, repeated, m["a"], m["b"], 1, 1)
     return m.call(PRIMS["reshape"].overload, total, *m["seen"].args[1:])

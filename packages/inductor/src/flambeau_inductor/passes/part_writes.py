@@ -88,7 +88,7 @@ def _merged(m: Match) -> fx.Node | None:
         starts[dim], stops[dim], steps[dim] = begin, end, step[own]
     if part is not inner:
         shape = list(part.args[1])
-        given = sizes_of(m.graph, val_of(src).shape)
+        given = sizes_of(m.root, val_of(src).shape)
         for own, dim in enumerate(dims):
             shape[dim] = given[own]
         src = m.call(BROADCAST, src, shape, dims)
@@ -106,6 +106,4 @@ def _sum(m: Match, a: Any, b: Any) -> Any:
     if isinstance(a, int) and a == 0:
         return b
     total = val_of(a) + val_of(b)
-    with m.graph.inserting_before(m.root):
-        (found,) = sizes_of(m.graph, [total])
-    return found
+    return sizes_of(m.root, [total])[0]

@@ -8,6 +8,7 @@ shape, strides and dtype, bit for bit equal; two tensors that the caller gets st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -17,25 +18,27 @@ from flambeau_prims.sizes import SizeNodes
 from torch import fx
 
 from flambeau_inductor._torch_compat import OpOverload, depends_on_data, has_effect
-from flambeau_inductor.ir.nodes import name_of, value_of
+from flambeau_inductor.ir.nodes import name_of
 from flambeau_inductor.passes.node_queries import MOVES, escaping, has_tag, placed, same_meta
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
 POINTWISE = frozenset(name for name, prim in PRIMS.items() if "pointwise" in prim.tags) | {"cast"}
 
 
-def sizes_of(graph: fx.Graph, shape: Sequence[Any]) -> list[Any]:
-    """The sizes of a shape as arguments of new nodes: open ones are read from the inputs."""
+def sizes_of(before: fx.Node, shape: Sequence[Any]) -> list[Any]:
+    """The sizes of a shape as arguments of new nodes before one: open ones are read from the
+    inputs, those by data from what counts them."""
     if not any(isinstance(size, torch.SymInt) for size in shape):
         return list(shape)
-    known = SizeNodes(graph)
-    for node in graph.find_nodes(op="placeholder"):
+    known = SizeNodes(before.graph)
+    for node in takewhile(lambda node: node is not before, before.graph.nodes):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             known.given(node, value)
         elif isinstance(value, torch.Tensor):
             known.seen(node, TensorMeta.of(value))
-    return [known.node_of(size) if isinstance(size, torch.SymInt) else size for size in shape]
+    with before.graph.inserting_before(before):
+        return [known.node_of(size) if isinstance(size, torch.SymInt) else size for size in shape]
 
 
 def _are_numbers(node: fx.Node) -> bool:
@@ -57,8 +60,7 @@ def _folded(m: Match) -> fx.Node | None:
     meta = node.meta.get("val")
     if meta is None or isinstance(made, complex) or meta.dtype.is_complex:
         return None  # the library fills these, in strides of its own
-    with m.graph.inserting_before(node):
-        sizes = sizes_of(m.graph, meta.shape)
+    sizes = sizes_of(node, meta.shape)
     return m.call(PRIMS["full"].overload, sizes, made, dtype=meta.dtype, device=meta.device)
 
 
@@ -109,8 +111,9 @@ def merge_equal(graph: fx.Graph, ledger: Ledger | None = None) -> int:
         name = name_of(node)
         if name is None or has_tag(node, "mutating") or name == "seed":
             continue
-        # what depends on data is counted anew by each call, and has another name
-        counted = tuple(map(str, filter(depends_on_data, getattr(value_of(node), "shape", ()))))
+        # a call that counts data counts anew, and names its count in the value it was traced with
+        shape = getattr(node.meta.get("val"), "shape", ())
+        counted = tuple(map(str, filter(depends_on_data, shape)))
         key = (node.target, _key(node.args), _key(node.kwargs), counted)
         first = known.setdefault(key, node)
         if first is node or (node in seen and first in seen):

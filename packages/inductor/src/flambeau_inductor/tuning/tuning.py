@@ -48,6 +48,7 @@ class Tuning:
     product_tiles: tuple[Row, ...]
     small_tiles: tuple[Row, ...]
     short_inner: int
+    vector_rows: int
     described_tiles: tuple[Row, ...]
     short_described_tiles: tuple[Row, ...]
     window_tiles: tuple[Row, ...]

@@ -94,26 +94,32 @@ class GraphSymbols:
             kind = "integer" if symbol.is_integer else "float"
             sign = "positive" if symbol.is_positive else "any sign"
             lines.append(f"{kind}, {sign}, {compat.range_of(self.environment, symbol)}")
-        ours = frozenset(self.symbols)
-        for relation, condition, _ in compat.facts_of(self.environment):
+        ours, facts = frozenset(self.symbols), compat.facts_of(self.environment)
+        equal = {left: right for relation, left, right in facts if relation == "Equality"}
+        for relation, left, _ in facts:
+            condition = left.xreplace(equal)  # that two were found equal shows in the inputs
             if not relation and condition.free_symbols & ours:
                 lines.append(str(self.tree(condition)))
         return "\n".join(lines)
 
     def refuse_others(self, gm: fx.GraphModule) -> None:
-        """Raises CannotKey where a value in the graph has a size that is not of these symbols."""
+        """Raises CannotKey where a value in the graph has a size that is not of these symbols. One
+        that depends on data is no part of a key, nor of what is assumed: the graph's operators make
+        it anew, in the compile too, and its own checks are in its text."""
         ours = frozenset(self.symbols)
         for node in gm.graph.nodes:
             for number in _numbers(node.meta.get("val")):
                 other = compat.expression_of(number).free_symbols - ours
-                if other:
+                if not all(map(compat.by_data, other)):
                     raise CannotKey(f"a size that is no input's ({next(iter(other))})")
 
     def learnt(self, before: Sequence[compat.Fact]) -> list[Tree]:
         """What was assumed besides the facts of `before`, as conditions. Raises CannotKey."""
         found: list[Tree] = []
+        # the range of a symbol that was another one already is that one's
+        gone = {left for relation, left, _ in before if relation == "Equality"} - {*self.symbols}
         for relation, left, right in dict.fromkeys(compat.facts_of(self.environment)):
-            if (relation, left, right) not in before:
+            if (relation, left, right) not in before and left not in gone:
                 own = self.tree(left)  # raises for a symbol that the compile made
                 if right is not None:
                     found.append([relation, own, self.tree(right)])
@@ -148,13 +154,9 @@ class GraphSymbols:
 
 
 def open_sizes(gm: fx.GraphModule) -> GraphSymbols | None:
-    """The open sizes of a graph; None where all are numbers. Raises CannotKey."""
+    """The open sizes of a graph; None where its inputs' are numbers. Raises CannotKey."""
     values = [node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder"]
-    if any(map(has_symbols, values)):
-        return GraphSymbols(gm)
-    if any(_numbers(node.meta.get("val")) for node in gm.graph.nodes):
-        raise CannotKey("a size that depends on data")
-    return None
+    return GraphSymbols(gm) if any(map(has_symbols, values)) else None
 
 
 def _numbers(value: Any) -> list[Any]:

@@ -16,8 +16,10 @@ from flambeau_capture.values.tensors import (
     methods,
     scalars,
     shape_changes,
+    sized_by_data,
     wrapper_subclasses,
 )
+from flambeau_capture.values.tensors.early_numbers import number_for_python
 from flambeau_capture.values.tensors.graph_calls import in_general
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 
@@ -33,6 +35,10 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (scalars.as_many_as_places, (*scalars.SCATTERS, *(f"{name}_" for name in scalars.SCATTERS))),
     (scalars.select, ("getitem",)),
     (scalars.assign, ("setitem",)),
+    (sized_by_data.one_hot, ("one_hot",)),
+    (sized_by_data.pad_sequence, ("pad_sequence",)),
+    (sized_by_data.cdist, ("cdist",)),
+    (sized_by_data.linspace, ("linspace",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),
     (scalars.pointwise_pair, ("addcdiv", "addcdiv_", "addcmul", "addcmul_")),
     (scalars.foreach_pair, ("_foreach_addcdiv_", "_foreach_addcmul_")),
@@ -53,8 +59,9 @@ TENSOR_RULES = TensorRules(
     by_data=constant_data.answer,
     known_number=constant_data.known_number,
     known_data=constant_data.known_data,
+    number_for_python=number_for_python,
     in_general=in_general,
-    positions=data_numbers.positions,
+    rows=data_numbers.rows,
     set_data=data_assignment.set_data,
     new_leaf=gradients.own_leaf,
     methods={

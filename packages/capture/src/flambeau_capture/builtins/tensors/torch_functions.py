@@ -95,6 +95,7 @@ _state(
 
 def _older_query(fn: Any) -> None:
     """A query of that state which warns at each call that it is deprecated."""
+    STATE_QUESTIONS[fn] = None
 
     @handles(fn)
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -190,6 +191,16 @@ def _is_compiling(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     tx.guard(ConstantSource(of_all, "global hooks"), "LENGTH", len(of_all))
     own = tx.get_attr(tx.variables()["self"], compat.ALWAYS_CALLED)
     return Constant(not of_all and not own.length(tx))
+
+
+@handles(compat.READS_STATE)
+def _read_state(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """As in eager where numbers are read early, so that they are eager's to the bit; else the
+    tensor, which no number has to be read of."""
+    state = {"x": args[0]} if args else dict(kwargs)
+    if isinstance(state["x"], TensorValue) and tx.reads_early():
+        return state["x"].call_method(tx, "item", [], {})
+    return state["x"]
 
 
 _answer(
@@ -404,7 +415,4 @@ of_arguments(
     torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,
     torch.broadcast_shapes, torch.jit.annotate, torch._check_is_size, compat.GROUP_TENSORS,
 )  # fmt: skip
-unguarded(
-    name_of(torch.get_default_device),
-    "where a program sets one, torch's functions are overridden, and nothing is captured",
-)
+STATE_QUESTIONS[torch.get_default_device] = None

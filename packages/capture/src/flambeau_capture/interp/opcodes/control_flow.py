@@ -70,13 +70,19 @@ def _truth(frame: Frame, value: Value) -> bool:
         asserts = _otherwise(frame, True)[0].opname == "LOAD_ASSERTION_ERROR"
         if asserts and require_number(frame.tx, value, "an assertion of the program fails"):
             return True
-    try:
-        return value.truth(frame.tx)
-    except Break:
-        for truth in (True, False):
-            if isinstance(value, TensorValue) and _check(frame, value, truth):
-                return truth
-        raise
+    if isinstance(value, TensorValue):
+        for decide in (_check, _assume):
+            for truth in (True, False):
+                if decide(frame, value, truth):
+                    return truth
+    return value.truth(frame.tx)
+
+
+def _is_open(tx: Any, value: TensorValue) -> bool:
+    """Whether only the graph knows the truth of a tensor."""
+    if value.truth_known is not None or tx.graph is not tx.graph.outermost:
+        return False
+    return value.fake.numel() == 1 and tx.tensor_rules.known_data(tx, value) is None
 
 
 def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
@@ -85,15 +91,47 @@ def _check(frame: Frame, value: TensorValue, truth: bool) -> bool:
     written before, no handler is near, the words are known."""
     tx = frame.tx
     raised = _raised(frame, _otherwise(frame, truth))
-    if raised is None or value.fake.numel() != 1 or tx.graph is not tx.graph.outermost:
+    if raised is None or not _is_open(tx, value):
         return False
     handled = any(one.current in one.prepared.regions for one in tx.frames)
     if handled or tx.heap.writes() or tx.graph.effects.any():
         return False
-    if not truth:
-        value = tensor_call(tx, "call_function", torch.logical_not, [value])
-    check_all(tx, value, *raised)
+    _require(frame, value, truth, raised)
     return True
+
+
+def _require(
+    frame: Frame, value: TensorValue, truth: bool, raised: tuple[type[Exception], tuple[str, ...]]
+) -> None:
+    if not truth:
+        value = tensor_call(frame.tx, "call_function", torch.logical_not, [value])
+    check_all(frame.tx, value, *raised)
+
+
+def _assume(frame: Frame, value: TensorValue, truth: bool) -> bool:
+    """Let the graph raise where a tensor has not this truth and the program would go on to raise,
+    whatever it says and whoever handles it; whether it can. The call is then run as it is, so
+    nothing of the graph may be left."""
+    tx = frame.tx
+    if not _ends_raising(_otherwise(frame, truth)) or not _is_open(tx, value):
+        return False
+    if tx.graph.effects.any() or not tx.checks_in_graph():
+        return False
+    unknown = Break("FB0001", f"truth of {value.describe()}")
+    tx.locate(unknown)
+    tx.assumed.append(unknown.report())
+    _require(frame, value, truth, (AssertionError, ("what the program checks does not hold",)))
+    return True
+
+
+def _ends_raising(instructions: list[Instruction]) -> bool:
+    """Whether instructions go straight to raising an error."""
+    for instruction in instructions:
+        if instruction.opname == "RAISE_VARARGS":
+            return True
+        if instruction.target is not None or instruction.opname.startswith(("RETURN", "YIELD")):
+            return False
+    return False
 
 
 def _otherwise(frame: Frame, truth: bool) -> list[Instruction]:

@@ -94,7 +94,13 @@ def unary_not(frame: Frame, instruction: Instruction) -> None:
         frame.push(Constant(not value.truth(frame.tx)))
 
 
-statement("STORE_SUBSCR", 3, lambda frame, _, item, items, key: items.set_item(frame.tx, key, item))
+def _store_item(frame: Frame, _: Instruction, item: Value, items: Value, key: Value) -> None:
+    items.set_item(frame.tx, key, item)
+    if items.source is not None and type(key) is Constant:
+        frame.tx.stored(f"{items.source.name()}[{key.value!r}]", item)
+
+
+statement("STORE_SUBSCR", 3, _store_item)
 statement("DELETE_SUBSCR", 2, lambda frame, _, items, key: items.del_item(frame.tx, key))
 
 

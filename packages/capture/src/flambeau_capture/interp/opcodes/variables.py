@@ -202,7 +202,14 @@ def push_method(frame: Frame, found: Value) -> None:
     frame.stack += (found, NULL) if NULL_ABOVE else (NULL, found)
 
 
-statement("STORE_ATTR", 2, lambda frame, i, value, obj: obj.set_attr(frame.tx, i.argval, value))
+def _store_attribute(frame: Frame, instruction: Instruction, value: Value, obj: Value) -> None:
+    name: Any = instruction.argval
+    obj.set_attr(frame.tx, name, value)
+    if obj.source is not None:
+        frame.tx.stored(f"{obj.source.name()}.{name}", value)
+
+
+statement("STORE_ATTR", 2, _store_attribute)
 statement("DELETE_ATTR", 1, lambda frame, i, obj: obj.del_attr(frame.tx, i.argval))
 
 

@@ -24,6 +24,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, u
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.call_rules import Action, breaks, handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
+from flambeau_capture.values.tensors.data_numbers import condition_tensor, is_by_data
 from flambeau_capture.values.tensors.graph_calls import record_call, record_result, tensor_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -71,6 +72,8 @@ def _cond(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args)) | dict(kwargs)
     predicate = given["pred"]
     operands = unpack(tx, given["operands"]) if "operands" in given else []
+    if is_by_data(predicate):
+        predicate = condition_tensor(tx, predicate) or predicate
     if not isinstance(predicate, TensorValue):
         return tx.call(given["true_fn" if predicate.truth(tx) else "false_fn"], operands, {})
     if predicate.fake.dtype != torch.bool:  # whatever is not zero is true

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ClassEntry, Source
@@ -35,6 +36,9 @@ from flambeau_capture.values.objects.attributes import (
 )
 from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
+
+#: how metaclasses look up what a class has: as `type`; a binding's skips instance methods' binding
+_AS_TYPES = (type.__getattribute__, type(compat.SDP_BACKEND).__getattribute__)
 
 
 class ClassValue(SpecialMethods):
@@ -83,7 +87,7 @@ class ClassValue(SpecialMethods):
     def get_attr(self, tx: Tracer, name: str) -> Value:
         python_class = self.python_class
         assume_special_methods(tx, type(python_class))
-        if type(python_class).__getattribute__ is not type.__getattribute__:
+        if type(python_class).__getattribute__ not in _AS_TYPES:
             self.unknown(f"attribute {name!r} by the metaclass's own __getattribute__")
         if name == "__members__" and isinstance(python_class, enum.EnumMeta):
             return tx.wrap_new(getattr(python_class, name))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, RunsAsItIs
 from flambeau_capture.source import (
     Called,
     ConstantSource,
@@ -202,11 +202,31 @@ def _assume_calls(tx: Tracer, python_class: type) -> None:
         assume_entry(tx, python_class, name)
 
 
+def _assume_initialized(tx: Tracer, module: Value) -> None:
+    """The call that makes a lazy module's parameters is Python's, with all that is around it."""
+    if not issubclass(module.cls, _Lazy) or not isinstance(module, ModuleValue):
+        return
+    real, source = module.real, module.source
+    if real is None or source is None or not is_lazy(real):
+        return
+    tx.guard(source, "CALL", is_lazy, "has no parameters yet")
+    raise RunsAsItIs(f"the call that makes the parameters of {module.describe()}")
+
+
+_Lazy: type = torch.nn.modules.lazy.LazyModuleMixin
+
+
+def is_lazy(module: Any) -> bool:
+    """Whether the parameters of a lazy module are still to be made."""
+    return hasattr(module, "_initialize_hook")
+
+
 def module_forwards(
     tx: Tracer, module: Value, args: Args, kwargs: Kwargs
 ) -> tuple[Value, Args, Kwargs]:
     """The call that nn.Module.__call__ comes to."""
     _assume_calls(tx, module.cls)
+    _assume_initialized(tx, module)
     impl = compat.MODULE_CALLS[-1]
     if not isinstance(module, ModuleValue):
         return wrap_known(tx, impl, "_call_impl"), [module, *args], kwargs

@@ -166,7 +166,7 @@ def _given(tx: Tracer, node: fx.Node, needed: dict[Source, torch.Tensor]) -> tor
     if not compat.is_plain_strided(real) or not isinstance(value, TensorValue):
         return None
     source = value.source
-    if source is None or value.written_data is not None or _written_elsewhere(tx, real):
+    if source is None or value.written_data is not None or written_elsewhere(tx, real):
         return None
     if compat.torch_function_modes() or not tx.options.small_values:
         return None
@@ -175,7 +175,7 @@ def _given(tx: Tracer, node: fx.Node, needed: dict[Source, torch.Tensor]) -> tor
     return found
 
 
-def _written_elsewhere(tx: Tracer, real: torch.Tensor) -> bool:
+def written_elsewhere(tx: Tracer, real: torch.Tensor) -> bool:
     """Whether the graph writes to another of its inputs that may be the same memory."""
     builder = tx.graph.outermost
     inputs = [(given.node, given.tensor) for given in builder.inputs if not given.is_number()]

@@ -25,6 +25,7 @@ from flambeau_capture.values.tensors.graph_calls import (
     require_number,
     tensor_call,
 )
+from flambeau_capture.values.tensors.number_ranges import note_computation, range_of
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     symbol_operator,
@@ -42,7 +43,7 @@ _OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 _ZERO = Constant(0)
 
 
-def _is_by_data(value: Value) -> bool:
+def is_by_data(value: Value) -> bool:
     return isinstance(value, SymbolValue) and value.by_data
 
 
@@ -50,63 +51,76 @@ def float_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value 
     """A float that Python computes of two numbers, one of which depends on data; None: it is no
     such operation."""
     fn, kinds = _OPERATIONS.get(symbol), {left.cls, right.cls}
-    if fn is None or not (_is_by_data(left) or _is_by_data(right)) or not kinds <= {int, float}:
+    if fn is None or not (is_by_data(left) or is_by_data(right)) or not kinds <= {int, float}:
         return None
     if float not in kinds and symbol != "/":
         return None
-    if symbol == "/" and not _checked(tx, "!=", right, "a division by zero"):
+    if symbol == "/" and not checked(tx, "!=", right, "a division by zero"):
         return None
-    return _read(tx, tensor_call(tx, "call_function", fn, [_float(tx, left), _float(tx, right)]))
+    floats = [_float(tx, left), _float(tx, right)]
+    made = read_number(tx, tensor_call(tx, "call_function", fn, floats))
+    return note_computation(tx, made, symbol, left, right)
 
 
 def float_call(tx: Tracer, fn: Any, argument: Value) -> Value | None:
     """The same for a function of one number."""
-    if not _is_by_data(argument) or argument.cls not in (int, float):
+    if not is_by_data(argument) or argument.cls not in (int, float):
         return None
     if fn is float:
-        return argument if argument.cls is float else _read(tx, _float(tx, argument))
+        return argument if argument.cls is float else read_number(tx, _float(tx, argument))
     if fn is math.fabs:
-        return _read(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
-    if fn is math.sqrt and _checked(tx, ">=", argument, "a root of a negative number"):
-        return _read(tx, tensor_call(tx, "call_function", torch.sqrt, [_float(tx, argument)]))
+        made = read_number(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
+        return note_computation(tx, made, "abs", argument)
+    if fn is math.sqrt and checked(tx, ">=", argument, "a root of a negative number"):
+        return read_number(tx, tensor_call(tx, "call_function", torch.sqrt, [_float(tx, argument)]))
     return None
 
 
 def selected(tx: Tracer, condition: Value, one: Value, other: Value) -> Value | None:
     """The first of two numbers of one type where a condition on data holds, else the second."""
-    if not _is_by_data(condition) or one.cls is not other.cls or one.cls not in (int, float):
+    if not is_by_data(condition) or one.cls is not other.cls or one.cls not in (int, float):
         return None
+    found = condition_tensor(tx, condition)
+    if found is None:
+        return None
+    given = [found, number_tensor(tx, one), number_tensor(tx, other)]
+    return read_number(tx, tensor_call(tx, "call_function", torch.where, given))
+
+
+def condition_tensor(tx: Tracer, condition: Value) -> TensorValue | None:
+    """A condition on numbers that depend on data as a tensor; None: it is no comparison."""
     sides = tx.shapes.sides(condition.number) if isinstance(condition, SymbolValue) else None
     if sides is None:
         return None
     compare, numbers = sides
     compared = [
-        _tensor(tx, SymbolValue(number, tx.shapes))
+        number_tensor(tx, SymbolValue(number, tx.shapes))
         if isinstance(number, torch.SymInt | torch.SymFloat)
         else Constant(number)
         for number in numbers
     ]
-    given = [
-        tensor_call(tx, "call_function", compare, compared),
-        *(_tensor(tx, each) for each in (one, other)),
-    ]
-    return _read(tx, tensor_call(tx, "call_function", torch.where, given))
+    return tensor_call(tx, "call_function", compare, compared)
 
 
-def positions(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
-    """The positions that `nonzero` gives of a mask of one dimension, where the program goes through
-    them: all there are, which the graph checks, and so constants. None: they are none, or many."""
+def rows(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
+    """The rows of a tensor, where Python goes through as many as data decides: as many as there are
+    in general, which the graph checks. None: that is no number that is known, or a large one."""
     count = tensor.fake.shape[0]
-    if not isinstance(count, torch.SymInt) or operator_name(tensor.node.target) not in _POSITIONS:
+    if not isinstance(count, torch.SymInt) or not compat.own_data_symbols(count):
         return None
+    rule = _ROWS.get(operator_name(tensor.node.target))
+    return None if rule is None else rule(tx, tensor, count)
+
+
+def _positions(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
+    """The positions that `nonzero` gives of a mask of one dimension: all there are, and so
+    constants."""
     mask = tensor.node.args[0]
     of = mask.meta["val"] if isinstance(mask, fx.Node) else None
     if of is None or of.dim() != 1 or not isinstance(of.shape[0], int) or of.shape[0] > _MOST:
         return None
-    if not compat.own_data_symbols(count) or not tx.answers_in_general():
-        return None
     said = "a loop over the positions of what is true, as if all were"
-    if not require_number(tx, symbol_value(tx, count == of.shape[0]), said):
+    if not _is_in_general(tx, count, of.shape[0], said):
         return None
     named = {"device": Constant(of.device)} if of.device.type != "cpu" else {}
     all_there_are = Constant(of.shape[0])
@@ -114,25 +128,47 @@ def positions(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
     return tensor_call(tx, "call_method", "unsqueeze", [made, Constant(1)])
 
 
-_POSITIONS = frozenset({"nonzero", "argwhere"})
+def _counts(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
+    """The counts that `bincount` gives: of no number beyond those that it is to count at least."""
+    args, kwargs = tensor.node.args, tensor.node.kwargs
+    least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
+    if not isinstance(least, int) or not 0 < least <= _MOST:
+        return None
+    said = "a loop over counts, as if no number were beyond `minlength`"
+    if not _is_in_general(tx, count, least, said):
+        return None
+    return tensor_call(tx, "call_method", "view", [tensor, Constant(least)])
+
+
+def _is_in_general(tx: Tracer, count: torch.SymInt, known: int, said: str) -> bool:
+    if not tx.answers_in_general():
+        return False
+    return require_number(tx, symbol_value(tx, count == known), said)
+
+
+_ROWS = {"nonzero": _positions, "argwhere": _positions, "bincount": _counts}
 _MOST = 256
 """A loop of more iterations is no part of a graph."""
 
 
-def _checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
+def checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
     """Whether a number compares so with zero, which the graph checks where data decides it."""
+    if symbol == "!=" and is_by_data(number):
+        low, high = range_of(tx, number)
+        if low > 0 or high < 0:
+            return True
     condition = symbol_operator(tx, symbol, number, _ZERO)
     if condition is None:
         return bool(isinstance(number, Constant) and _COMPARED[symbol](number.value, 0))
-    if _is_by_data(condition):
+    if is_by_data(condition):
         return require_number(tx, condition, says)
     return condition.truth(tx)
 
 
-_COMPARED = {"!=": operator.ne, ">=": operator.ge}
+_COMPARED = {"!=": operator.ne, ">=": operator.ge, ">": operator.gt}
 
 
-def _tensor(tx: Tracer, value: Value) -> Value:
+def number_tensor(tx: Tracer, value: Value) -> Value:
     """A number as a tensor of no dimension, of int64 or float64."""
     assert isinstance(value, Constant)
     if not isinstance(value, SymbolValue):
@@ -144,11 +180,11 @@ def _tensor(tx: Tracer, value: Value) -> Value:
 
 def _float(tx: Tracer, value: Value) -> Value:
     """A number as an operand of float64; one that does not depend on data stays as it is."""
-    if not _is_by_data(value):
+    if not is_by_data(value):
         return value
-    made = _tensor(tx, value)
+    made = number_tensor(tx, value)
     return made if value.cls is float else tensor_call(tx, "call_method", "double", [made])
 
 
-def _read(tx: Tracer, tensor: Value) -> Value:
+def read_number(tx: Tracer, tensor: Value) -> Value:
     return graph_call(tx, "call_method", "item", [tensor], {})

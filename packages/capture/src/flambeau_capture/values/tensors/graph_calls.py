@@ -28,6 +28,7 @@ from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
+from flambeau_capture.values.tensors.number_ranges import limits, range_of
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     are_within,
@@ -383,30 +384,21 @@ def _numbers_fit(
     return all(
         are_within(tx, others, *limits)
         and all(_is_checked_within(tx, number, *limits) for number in by_data)
-        for limits in filter(None, map(_limits, dtypes))
+        for limits in filter(None, map(limits, dtypes))
     )
 
 
 def _is_checked_within(tx: Tracer, number: SymbolValue, least: float, most: float) -> bool:
-    """Whether a float that depends on data is in a range, as what it is read off holds no others,
-    or as the graph checks."""
-    read_off = number.graph_argument().args[0].meta["val"]
-    known = _limits(read_off.dtype)
-    if known is not None and least <= known[0] and known[1] <= most:
+    """Whether a float that depends on data is in a range, as what it is computed of says, or as
+    the graph checks. No dtype refuses what is infinite, or no number."""
+    low, high = range_of(tx, number)
+    if least <= low and high <= most:
         return True
     return all(
         compat.known_condition(condition) is True
         or require_number(tx, symbol_value(tx, condition), "a number that its dtype does not hold")
         for condition in (number.number >= least, number.number <= most)
     )
-
-
-def _limits(dtype: torch.dtype) -> tuple[float, float] | None:
-    """The least and the largest number of a dtype; None where these are all that Python has."""
-    if dtype in (torch.bool, torch.float64) or dtype.is_complex:
-        return None
-    found = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
-    return float(found.min), float(found.max)
 
 
 def fixed_numbers(tx: Tracer, arguments: Any) -> Any:

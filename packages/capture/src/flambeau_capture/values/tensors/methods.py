@@ -158,6 +158,10 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         return array
     if name in _BREAK_OF:
         call = "call_method", name, [tensor, *args], kwargs
+        if name == "item" and tx.reads_early():
+            early = tx.tensor_rules.number_for_python(tx, tensor)
+            if early is not None:
+                return early
         if name in _BY_DATA and tx.data_sizes() and _gives_sizes(tensor, name):
             if name == "tolist":
                 return _as_list(tx, tensor)
@@ -165,6 +169,8 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         found = tx.tensor_rules.by_data(tx, *call, True)
         if found is not None:
             return found
+        if name == "item" and not tx.reads_early():
+            tx.tensor_rules.number_for_python(tx, tensor)
         raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
     if name in CONSTANT_METHODS and not (name == "type" and args):
         if name in COUNTED_BY_DATA and tensor.fake.layout is not torch.strided:
@@ -217,8 +223,9 @@ def _as_list(tx: Tracer, tensor: TensorValue) -> Value:
     if known is not None:
         return known
     if fake.dim() == 0:
-        return graph_call(tx, "call_method", "item", [tensor], {})
-    sizes = [size for size in fake.shape if isinstance(size, int)]
+        return tensor.call_method(tx, "item", [], {})
+    tensor = tx.tensor_rules.rows(tx, tensor) or tensor
+    sizes = [size for size in tensor.fake.shape if isinstance(size, int)]
     if len(sizes) < fake.dim() or math.prod(sizes) > _LONGEST_LIST:
         raise Break("FB0003", f"call_method tolist of {tensor.describe()}")
     items = [tensor.get_item(tx, Constant(place)) for place in range(sizes[0])]

@@ -84,28 +84,36 @@ def _combining(name: str) -> str:
 
 
 def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer, or a tensor that is one."""
+    """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer, or a tensor that is one; as
+    `x[:, n : n + 1].select(1, 0)` where n depends on data, for the graph checks a slice's bounds.
+    """
     if not isinstance(args[0], TensorValue):
         return None
     everything = SliceValue(Constant(None), Constant(None), Constant(None))
     keys = list(args[1].parts()) if isinstance(args[1], TupleValue) else [args[1]]
     dots = [place for place, key in enumerate(keys) if key.cls is type(...)]
     if len(dots) == 1:
-        missing = args[0].fake.dim() - len(keys) + 1
+        missing = args[0].fake.dim() - sum(not is_none(key) for key in keys) + 1
         keys[dots[0] : dots[0] + 1] = [everything] * missing
     if not all(_is_plain_key(key) for key in keys):
         return None
     found = next((place for place, key in enumerate(keys) if _is_open(tx, key)), None)
-    if found is None or len(keys) > args[0].fake.dim():
+    if found is None or sum(not is_none(key) for key in keys) > args[0].fake.dim():
         return None
-    rest = [everything if place == found else key for place, key in enumerate(keys)]
+    position, taken = keys[found], everything
+    if _by_data(position):
+        size = args[0].fake.shape[sum(not is_none(key) for key in keys[:found])]
+        start = _bound(tx, position, size)
+        taken = SliceValue(start, _next(tx, start), Constant(None))
+        position = Constant(0)
+    rest = [taken if place == found else key for place, key in enumerate(keys)]
     kept: Value = args[0]
     if not all(key is everything for key in rest):
         kept = graph_call(tx, "call_function", operator.getitem, [kept, TupleValue(rest)], {})
-    dim = sum(isinstance(key, SliceValue) for key in rest[:found])
-    if isinstance(keys[found], TensorValue):
-        return _pick(tx, kept, dim, keys[found])
-    return graph_call(tx, "call_method", "select", [kept, Constant(dim), keys[found]], {})
+    dim = sum(isinstance(key, SliceValue) or is_none(key) for key in rest[:found])
+    if isinstance(position, TensorValue):
+        return _pick(tx, kept, dim, position)
+    return graph_call(tx, "call_method", "select", [kept, Constant(dim), position], {})
 
 
 def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
@@ -271,6 +279,11 @@ def _pick(tx: Tracer, tensor: Value, dim: int, index: Value) -> Value | None:
     return made
 
 
+def _next(tx: Tracer, position: Value) -> Value:
+    number = position.number if isinstance(position, SymbolValue) else position.as_python()
+    return symbol_value(tx, number + 1)
+
+
 def _is_open(tx: Tracer, key: Value) -> bool:
     if isinstance(key, TensorValue):
         return tx.tensor_rules.known_data(tx, key) is None
@@ -280,4 +293,5 @@ def _is_open(tx: Tracer, key: Value) -> bool:
 def _is_plain_key(key: Value) -> bool:
     if isinstance(key, TensorValue):
         return key.fake.dim() == 0 and key.fake.dtype in (torch.int64, torch.int32)
-    return isinstance(key, SliceValue) or (isinstance(key, Constant) and key.cls is int)
+    known = isinstance(key, Constant) and (key.cls is int or is_none(key))
+    return known or isinstance(key, SliceValue)

@@ -43,18 +43,27 @@ _POSITIVE = (5e-324, 1e300)
 class Computation:
     """A function of numbers that Python computes before the graph runs. `within` says for each
     argument from where to where it raises nothing; `op` what guards compute in its place;
-    `or_within` where it raises nothing either: the first that the numbers are in is guarded."""
+    `or_within` where it raises nothing either: one that the numbers are in is guarded."""
 
     within: tuple[tuple[float, float], ...]
     op: str | None = None
     or_within: tuple[tuple[tuple[float, float], ...], ...] = ()
 
-    def domain(self, numbers: Sequence[int | float]) -> tuple[tuple[float, float], ...]:
-        """Where numbers are; the first domain where they are in none."""
-        for domain in (self.within, *self.or_within):
-            if all(low <= one <= high for one, (low, high) in zip(numbers, domain, strict=True)):
-                return domain
-        return self.within
+    def domain(
+        self, numbers: Sequence[int | float], are_open: Sequence[bool]
+    ) -> tuple[tuple[float, float], ...]:
+        """Where numbers are, with the most room for those that are open; the first domain where
+        they are in none."""
+        fits = [
+            domain
+            for domain in (self.within, *self.or_within)
+            if all(low <= one <= high for one, (low, high) in zip(numbers, domain, strict=True))
+        ]
+
+        def room(domain: tuple[tuple[float, float], ...]) -> float:
+            return sum(high - low for (low, high), moves in zip(domain, are_open) if moves)
+
+        return max(fits, key=room, default=self.within)
 
 
 def _one(least: float, most: float, op: str | None = None) -> Computation:
@@ -102,7 +111,7 @@ BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "%": operator.mod,
     "**": operator.pow,
 }
-_LONGEST = 24  # numbers that one is computed of
+_LONGEST = 128  # numbers that one is computed of, each as often as it is used
 
 
 class SymbolValue(Constant):
@@ -172,6 +181,9 @@ class SymbolValue(Constant):
         return self._shapes.node(self.number)
 
     def reconstruct(self, writer: Any) -> None:
+        if not self._known and self._shapes.is_overwritten(self.number):
+            self._reconstruct_by_data(writer)  # what it was read of is another by now
+            return
         if self.source is not None:
             writer.load_source(self.source)
             return
@@ -385,7 +397,8 @@ def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
     source = SymbolExprSource(fn, tuple(origins))
     if source.count() > _LONGEST:
         return None
-    domain = computation.domain([tx.shapes.present(number) for number in numbers])
+    are_open = [isinstance(number, NUMBERS) for number in numbers]
+    domain = computation.domain([tx.shapes.present(number) for number in numbers], are_open)
     for one, (least, most) in zip(terms, domain, strict=True):
         if (least, most) != _ANY and (one is None or not _is_within(tx, one, least, most)):
             return None

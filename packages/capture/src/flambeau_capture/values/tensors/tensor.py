@@ -35,8 +35,9 @@ class TensorRules:
     by_data: the result of an operation on data that capture knows; whether guards may fix some.
     known_number: what a node is, or a size of its tensor, if capture knows.
     known_data: what a tensor holds, if capture knows; guards fix what that follows from.
+    number_for_python: the number of a tensor, read before the graph where Python needs it.
     in_general: a condition on a count that depends on data, as the graph checks it.
-    positions: the rows of a tensor of positions of which data decides how many there are.
+    rows: the rows of a tensor of which data decides how many there are.
     set_data: assigning to `.data`.
     new_leaf: is given tensors that the graph makes and that derivatives end at.
     methods: those that drive autograd and that the graph can hold, sometimes.
@@ -49,8 +50,9 @@ class TensorRules:
     by_data: Callable[[Tracer, str, Any, Args, Kwargs, bool], Value | None]
     known_number: Callable[[Tracer, fx.Node, int | None], int | float | None]
     known_data: Callable[[Tracer, TensorValue], torch.Tensor | None]
+    number_for_python: Callable[[Tracer, TensorValue], Value | None]
     in_general: Callable[[Tracer, Value], bool | None]
-    positions: Callable[[Tracer, TensorValue], TensorValue | None]
+    rows: Callable[[Tracer, TensorValue], TensorValue | None]
     set_data: Callable[[TensorValue, Tracer, Value], None]
     new_leaf: Callable[[Tracer, TensorValue], None]
     methods: Mapping[str, Method]
@@ -131,6 +133,9 @@ class TensorValue(Value):
         data = tx.tensor_rules.known_data(tx, self)
         if data is not None and data.numel() == 1:
             return bool(data)
+        early = tx.tensor_rules.number_for_python(tx, self)
+        if early is not None:
+            return early.truth(tx)
         raise Break("FB0001", f"truth of {self.describe()}")
 
     def length(self, tx: Tracer) -> int:
@@ -154,7 +159,7 @@ class TensorValue(Value):
     def iterate(self, tx: Tracer) -> IteratorValue:
         if self.fake.dim() == 0:
             tx.raise_error(TypeError, "iteration over a 0-d tensor")
-        rows = tx.tensor_rules.positions(tx, self) or self
+        rows = tx.tensor_rules.rows(tx, self) or self
         return tx.iterator_of(tx.graph_call("call_function", torch.unbind, [rows], {}))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:

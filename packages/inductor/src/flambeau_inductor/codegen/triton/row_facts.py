@@ -134,6 +134,15 @@ def read_once(loop: Loop) -> bool:
     return depth(loop) == 1 and not any(i.index.vars & along for i in stores)
 
 
+def shared_by_rows(loop: Loop) -> int:
+    """How many operands are read once, and combined with what all rows share: matrices that are
+    multiplied by a vector. 0 where there is nothing of the kind."""
+    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
+    shared = any(not i.index.vars & rows for i in loads)
+    return len(elements_of(loop)) if shared and read_once(loop) else 0
+
+
 def reduces_across(loop: Loop) -> bool:
     """Whether neighbours in memory belong to different rows, by what is read of every element.
 

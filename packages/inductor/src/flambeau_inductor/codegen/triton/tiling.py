@@ -28,6 +28,7 @@ from flambeau_inductor.codegen.triton.row_facts import (
     read_once,
     reads_halves,
     reduces_across,
+    shared_by_rows,
     stores_elements,
     widest,
 )
@@ -132,6 +133,9 @@ HELD_WARPS, HELD_REGISTERS = 16, 64
 computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
+SHARED_BLOCK = 8192
+"""Elements of a program's rows, of all operands together, that are multiplied by the same vector:
+it is read once for them."""
 SUMS_BLOCK, SUMS_WARPS = 4096, 4
 """Of rows with several operands that are read once: elements and warps of a block."""
 HELD_ROW = 4096
@@ -168,10 +172,13 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     if padded > MAX_PERSISTENT:
         return looped(LOOPED_BLOCK, LOOPED_WARPS)
     at_once = REDUCTION_BLOCK // max(2, most)
+    share = next_power_of_two(shared_by_rows(loop))
+    if shared_by_rows(loop):
+        at_once = SHARED_BLOCK // share
     together = max(1, min(at_once // padded, next_power_of_two(rows)))
     while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
         together //= 2
-    warps = _warps(together * padded)
+    warps = _warps(together * padded * share)
     if padded == MAX_PERSISTENT and most == 4 and len(elements_of(loop)) == 1:
         warps *= 2
     deep = depth(loop) >= DEEP

@@ -1,16 +1,18 @@
 """Lowering of library primitives: pooling's derivatives, attention, sorting, transfers.
 
-In: operands. Out: `LibraryCall`s on ATen overloads. Invariant: results have the layouts that the
+In: operands. Out: `LibraryCall`s on ATen overloads; sums on a GPU for attention of one query, which
+takes as long as reading the keys and values. Invariant: results have the layouts that the
 primitive's shape rule promised (`out` variants write into them; the wrapper ensures it of others).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import Expr, known
+from flambeau_inductor.indexing import Expr, as_expr, hint, known, static_sizes
 from flambeau_inductor.ir.tensors import (
     Choose,
     Node,
@@ -21,10 +23,12 @@ from flambeau_inductor.ir.tensors import (
     View,
     dims_of,
     dot,
+    spread,
 )
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
+from flambeau_inductor.lowering.rules.matmul import SUMMED, summed
 
 SAME_ARGUMENTS = {
     "max_pool2d_with_indices_backward": "aten.max_pool2d_with_indices_backward.default",
@@ -90,11 +94,63 @@ def attention(
     ctx: Context, q: Node, k: Node, v: Node, bias: Node | None, *how: Any, scale: Any = None
 ) -> Lowered:
     if q.device.type != "cpu":
+        if not any(how) and is_of_one_query(q, k, v):
+            return of_one_query(ctx, q, k, v, bias, scale)
         target = "flambeau_prims.attention.default"
         return tuple(ctx.call(target, (q, k, v, bias, *how), (("scale", scale),)))
     target = "aten._scaled_dot_product_flash_attention_for_cpu.default"
     kwargs = (("attn_mask", bias), ("scale", scale))
     return tuple(ctx.call(target, (*_rows(ctx, q, k, v), *how), kwargs))
+
+
+def is_of_one_query(q: Node, k: Node, v: Node) -> bool:
+    """Whether attention is products of vectors, that of the only query and that of its weights."""
+    sizes = static_sizes((*q.shape, *k.shape, *v.shape))
+    return sizes is not None and 0 not in sizes and q.shape[2] == 1 and q.dtype in SUMMED
+
+
+def of_one_query(
+    ctx: Context, q: Node, k: Node, v: Node, bias: Node | None, scale: float | None
+) -> tuple[Node, Node]:
+    """Attention as sums, which read heads that are repeated where they lie. What hides all keys
+    leaves 0."""
+    batch, heads, row, column = dims_of(4)
+    shared = hint(q.shape[1]) // hint(k.shape[1])
+    keys = ctx.view(
+        k, (*q.shape[:2], k.shape[3], k.shape[2]), (batch, heads // shared, column, row)
+    )
+    values = ctx.view(v, (*q.shape[:2], *v.shape[2:]), (batch, heads // shared, row, column))
+    scores = summed(ctx, q, keys)
+    factor = hint(q.shape[3]) ** -0.5 if scale is None else scale
+    scores = ctx.point("mul", (scores, ctx.like(factor, scores)))
+    if bias is not None:
+        own = dims_of(4)[4 - len(bias.shape) :]
+        whole = ctx.view(bias, scores.shape, spread(bias.shape, own))
+        scores = ctx.point("add", (scores, ctx.cast(whole, scores.dtype)))
+
+    def reduced(kind: str, base: Node) -> Node:
+        return ctx.node(base.shape[:3], base.dtype, base.device, Reduction(kind, base, (3,)))
+
+    def repeated(node: Node) -> Node:
+        return ctx.view(node, scores.shape, dims_of(3))
+
+    def instead(node: Node, number: float, other: float) -> Node:
+        """Other numbers in the place of one, which there are only where a bias hides all keys."""
+        if bias is None:
+            return node
+        found = ctx.point("eq", (node, ctx.like(number, node)), torch.bool)
+        return ctx.point("where", (found, ctx.like(other, node), node), node.dtype)
+
+    top = instead(reduced("max", scores), -math.inf, 0.0)
+    weights = ctx.point("exp", (ctx.point("sub", (scores, repeated(top))),))
+    total = instead(reduced("sum", weights), 0.0, 1.0)
+    mixed = summed(ctx, ctx.point("div", (weights, repeated(total))), values)
+    out, sums = ctx.metas
+    assert out is not None and sums is not None
+    logarithms = ctx.point("add", (ctx.point("log", (total,)), top))
+    seen = ctx.view(logarithms, sums.shape, (batch, heads, as_expr(0)))
+    made = "clone" if mixed.dtype == out.dtype else "cast"
+    return ctx.result(out, Pointwise(made, (mixed,))), seen
 
 
 @rule("attention_backward")

@@ -1,8 +1,13 @@
 """Lowering of matrix products: which library, and how it is called.
 
-In: matrices. Out: `LibraryCall`s. Invariant: operands come in any strides; a result has the layout
-that the primitive's shape rule promised. Float32 goes to torch's BLAS or to oneDNN, whichever
-`ctx.choices` prefers for the sizes.
+In: matrices. Out: `LibraryCall`s; on a GPU sums of products where an operand is a few vectors.
+Invariant: operands come in any strides; a result has the layout that its primitive promised.
+Float32 goes to torch's BLAS or to oneDNN, whichever `ctx.choices` prefers for the sizes.
+
+A matrix times a few vectors takes as long as reading the matrix once, and no tensor unit makes that
+shorter. As a sum like any other it is fused like any other: with what its
+operands are made of (weights in bytes and their scales), with what follows, and with the sums over
+another matrix that the same vector is multiplied by.
 """
 
 from __future__ import annotations
@@ -13,14 +18,18 @@ from flambeau_inductor.indexing import hint, same_sizes, static_sizes
 from flambeau_inductor.ir.call_with_epilogue import NOTHING
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
-from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
+from flambeau_inductor.ir.tensors import Argument, Node, Reduction, View, dims_of, spread
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
-from flambeau_inductor.tuning import host_tuning
+from flambeau_inductor.lowering.rules.shape import joined
+from flambeau_inductor.tuning import host_tuning, tuning_of
 
 PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
 """Matrix products: they take operands of any strides and write into given memory."""
+
+SUMMED = frozenset({torch.float32, torch.float16, torch.bfloat16})
+"""Dtypes whose products are summed in float32."""
 
 ONEDNN = "mkldnn._linear_pointwise.default"
 ONEDNN_MORE = "mkldnn._linear_pointwise.binary"
@@ -32,6 +41,8 @@ them: sums of more terms than this are computed in parts."""
 
 @rule(*PRODUCTS)
 def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
+    if by_vectors(a, b):
+        return ctx.cast(summed_by_rows(ctx, a, b), a.dtype)
     if name == "mm" and by_onednn(ctx, a, b):
         return linear(ctx, a, b)
     return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
@@ -41,6 +52,8 @@ def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
 def product_and_sum(
     ctx: Context, name: str, x: Node, a: Node, b: Node, beta: Scalar, alpha: Scalar
 ) -> Lowered:
+    if by_vectors(a, b):
+        return _added(ctx, x, summed_by_rows(ctx, a, b), beta, alpha)
     summand = _row(x) if name == "addmm" else x
     if name == "addmm" and len(summand.shape) == 1 and beta == alpha == 1:
         if summand.dtype == a.dtype and by_onednn(ctx, a, b):
@@ -48,6 +61,53 @@ def product_and_sum(
     kwargs = (("beta", beta), ("alpha", alpha))
     args = (summand, a, b)
     return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
+
+
+def by_vectors(a: Node, b: Node) -> bool:
+    """Whether a product on a GPU is of so few vectors that its time is that of reading the matrix.
+    The library multiplies float64, and sizes that are open, as it did."""
+    sizes = static_sizes((*a.shape, *b.shape))
+    if a.device.type != "cuda" or a.dtype not in SUMMED or sizes is None or 0 in sizes:
+        return False
+    rows, terms, columns = hint(a.shape[-2]), hint(a.shape[-1]), hint(b.shape[-1])
+    few = 1 if len(a.shape) > 2 else tuning_of((a.device,)).vector_rows
+    return terms > 1 and (columns == 1 or (rows <= few and (rows == 1 or rows < columns)))
+
+
+def summed_by_rows(ctx: Context, a: Node, b: Node) -> Node:
+    """`a @ b` in float32, each row a sum of its own, so that all are made of one reading of `b`."""
+    if 1 in (hint(a.shape[-2]), hint(b.shape[-1])):
+        return summed(ctx, a, b)
+    row, term = dims_of(2)
+    rows = (
+        ctx.view(a, (1, a.shape[1]), (row + number, term)) for number in range(hint(a.shape[0]))
+    )
+    return joined(ctx, [summed(ctx, each, b) for each in rows], 0)
+
+
+def summed(ctx: Context, a: Node, b: Node) -> Node:
+    """`a @ b` as a sum in float32, which is not rounded to the operands' dtype."""
+    *batch, row, column, term = dims_of(len(a.shape) + 1)
+    shape = (*a.shape[:-1], b.shape[-1], a.shape[-1])
+    left = ctx.view(a, shape, (*batch, row, term))
+    right = ctx.view(b, shape, (*batch, term, column))
+    wide = [ctx.cast(each, torch.float32) for each in (left, right)]
+    define = Reduction("sum", ctx.point("mul", wide), (len(shape) - 1,))
+    return ctx.node(shape[:-1], torch.float32, a.device, define)
+
+
+def _added(ctx: Context, x: Node, total: Node, beta: Scalar, alpha: Scalar) -> Node:
+    """`alpha * total + beta * x`, rounded once; what is multiplied by 0 is not read."""
+    scaled = [(total, alpha)]
+    if beta != 0:
+        whole = ctx.view(x, total.shape, spread(x.shape, dims_of(len(x.shape))))
+        scaled.append((ctx.cast(whole, torch.float32), beta))
+    terms = [
+        each if factor == 1 else ctx.point("mul", (each, ctx.like(factor, each)))
+        for each, factor in scaled
+    ]
+    made = terms[0] if len(terms) == 1 else ctx.point("add", terms)
+    return ctx.cast(made, x.dtype)
 
 
 def _row(x: Node) -> Node:

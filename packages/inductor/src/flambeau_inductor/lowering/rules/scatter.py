@@ -144,7 +144,8 @@ def _stored(
 @rule(*MODES)
 def scatter(ctx: Context, name: str, a: Node, dim: int, index: Node, src: Node) -> Lowered:
     mode, target, more = MODES[name]
-    if a.device.type != "cpu" or not a.shape:
+    ordered = mode != "set" or ctx.deterministic
+    if (a.device.type != "cpu" and ordered) or not a.shape:
         if mode == "add" and (made := _whole_rows(ctx, a, dim, index, src)) is not None:
             return made
         return single(ctx.call(target, (a, dim, index, src, *more)))
@@ -179,7 +180,7 @@ def _whole_rows(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Node
 def index_put(
     ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
 ) -> Lowered:
-    if a.device.type == "cpu":
+    if a.device.type == "cpu" or not (accumulate or ctx.deterministic):
         return _put(ctx, a, indices, values, "add" if accumulate else "set")
     adds = accumulate and in_any_order(ctx, a) and a.dtype == values.dtype
     rows = indices[0]

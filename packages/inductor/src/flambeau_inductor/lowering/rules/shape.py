@@ -96,6 +96,11 @@ def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
         return ctx.point("clone", ((*pieces, *xs)[:1]))
     if len(pieces) > MOST_PIECES:
         return single(ctx.call(CONCATENATION, (tuple(pieces), dim), out=True))
+    return joined(ctx, pieces, dim)
+
+
+def joined(ctx: Context, pieces: Sequence[Node], dim: int) -> Node:
+    """Nodes one after another along a dimension."""
     first = pieces[0]
     total = sum(x.shape[dim] for x in pieces)
     shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 MEASURED_AT_ONCE = 3
 """Runs that are measured first. Later ones are when their number has doubled."""
-DOMINATES = 0.6
-"""Share of a run's time on the device that queueing it has to take."""
+DOMINATES = 0.3
+"""Share of a run's time on the device that queueing it has to take: the processor has guards,
+other graphs and the program's own work to do in the same time."""
 
 
 class Launching:

@@ -49,7 +49,11 @@ from flambeau_inductor.ir.steps import (
 from flambeau_inductor.tuning import host_tuning
 
 OUT = frozenset(f"aten.{name}.out" for name in ("addmm", "baddbmm", "bmm", "cat", "mm"))
-STEADFAST = OUT | {"aten._to_copy.default"}
+ATTENTION = {
+    "flambeau_prims.attention.default",
+    *(f"aten._scaled_dot_product_{kind}_attention.default" for kind in ("cudnn", "flash")),
+}
+STEADFAST = OUT | ATTENTION | {"aten._to_copy.default"}
 """Library calls that fail for no value of their operands."""
 
 

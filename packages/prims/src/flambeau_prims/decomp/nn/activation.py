@@ -84,9 +84,11 @@ def _scaled(x: Tensor, factor: Number) -> Tensor:
     return x if factor == 1 else e.mul(x, factor)
 
 
-@formula(aten.silu.default, keep="silu")
-def silu(x: Tensor) -> Tensor:
-    return p.mul(x, p.sigmoid(x))
+@decomposition(aten.silu.default, keep="silu")
+def silu(x: Tensor) -> Any:
+    if e.on_gpu(x) and x.dtype.is_complex:  # infinity over infinity, which sigmoid's kernel has not
+        return NotImplemented
+    return elementwise(lambda y: p.mul(y, p.sigmoid(y)), (x,))
 
 
 def relu6_shifted(x: Tensor) -> Tensor:

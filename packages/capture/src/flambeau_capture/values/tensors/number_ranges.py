@@ -1,0 +1,109 @@
+"""Ranges of floats that depend on data.
+
+In: a number, and how the program has computed it. Out: the least and the greatest finite number
+that it can be; it may be infinite, or no number, besides. Invariant: arithmetic on floats is
+monotone with its rounding, so what comes of the ends of ranges bounds what comes of all between;
+open numbers are in the range that a guard gives them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, are_within
+
+Range = tuple[float, float]
+_ANY: Range = (-math.inf, math.inf)
+_STEPS = 16
+"""Operations that are followed back."""
+_GUARDED = (1.0, 1e6, 1e30)
+"""The size of an open number that a guard sees to: the first of these that it is within."""
+_OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "max": max,
+    "min": min,
+}
+
+
+def note_computation(tx: Tracer, made: Value | None, symbol: str, *operands: Value) -> Value | None:
+    """Note how a number that depends on data was computed; the number."""
+    if isinstance(made, SymbolValue):
+        tx.shapes.computations[compat.expression(made.number)] = symbol, operands
+    return made
+
+
+def range_of(tx: Tracer, value: Value, steps: int = _STEPS) -> Range:
+    """The finite numbers that a number can be."""
+    if not isinstance(value, SymbolValue):
+        known = value.as_python() if isinstance(value, Constant) else math.nan
+        return (float(known), float(known)) if _is_number(known) else _ANY
+    if not value.by_data:
+        return _guarded(tx, value)
+    symbol, operands = tx.shapes.computations.get(compat.expression(value.number), ("", ()))
+    if not operands or not steps:
+        return _of_dtype(value)
+    ranges = [range_of(tx, each, steps - 1) for each in operands]
+    if symbol == "abs":
+        return 0.0, max(map(abs, ranges[0]))
+    if symbol == "/":
+        divisor = _with_infinite(ranges[1], operands[1])
+        if divisor[0] <= 0.0 <= divisor[1]:
+            return _ANY
+        ranges[1] = divisor
+    fn = _OPERATIONS[symbol]
+    if symbol in ("max", "min"):
+        return fn(ranges[0][0], ranges[1][0]), fn(ranges[0][1], ranges[1][1])
+    ends = [fn(*pair) for pair in product(*ranges)]
+    return _ANY if any(map(math.isnan, ends)) else (min(ends), max(ends))
+
+
+def _is_number(known: Any) -> bool:
+    return type(known) in (int, float) and abs(known) < 1e300  # not what is no number
+
+
+def _guarded(tx: Tracer, value: SymbolValue) -> Range:
+    """Of an open number of the program, what a guard says."""
+    if not isinstance(value.number, torch.SymFloat):
+        return _ANY
+    size = abs(tx.shapes.present(value.number)) if value.source is not None else math.inf
+    for most in _GUARDED:
+        if size <= most:
+            return (-most, most) if are_within(tx, [value], -most, most) else _ANY
+    return _ANY
+
+
+def _with_infinite(of: Range, value: Value) -> Range:
+    """A range with the infinite numbers at the ends that data may reach."""
+    if not isinstance(value, SymbolValue) or not value.by_data:
+        return of
+    return (of[0] if of[0] > 0 else -math.inf), (of[1] if of[1] < 0 else math.inf)
+
+
+def _of_dtype(value: SymbolValue) -> Range:
+    """Of a number that is read off a tensor, what its dtype can hold."""
+    node = value.graph_argument()
+    if not isinstance(node, fx.Node) or node.target != "item":
+        return _ANY
+    (read_off,) = node.all_input_nodes
+    return limits(read_off.meta["val"].dtype) or _ANY
+
+
+def limits(dtype: torch.dtype) -> Range | None:
+    """The least and the largest number of a dtype; None where these are all that Python has."""
+    if dtype in (torch.bool, torch.float64) or dtype.is_complex:
+        return None
+    found = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return float(found.min), float(found.max)

@@ -1,0 +1,136 @@
+"""Functions that take no symbolic sizes, of sizes and numbers that depend on data.
+
+In: such a call. Out: the same by functions that take them; None where data decides nothing, and the
+call is torch's own. Invariant: what torch's own refuses, the graph does, or the program runs
+eagerly there.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
+from flambeau_capture.values.tensors.data_numbers import (
+    checked,
+    is_by_data,
+    number_tensor,
+    read_number,
+)
+from flambeau_capture.values.tensors.graph_calls import check_all, graph_call, tensor_call
+from flambeau_capture.values.tensors.symbolic_numbers import symbol_operator, symbol_value
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+_ZERO = Constant(0)
+
+
+def one_hot(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`one_hot(y, n)` where data decides n, or n is the number of classes that it counts: what it
+    is made of, for torch's own takes a plain number."""
+    given = dict(zip(("self", "num_classes"), args)) | dict(kwargs)
+    y, classes = given.get("self"), given.get("num_classes", Constant(-1))
+    if not isinstance(y, TensorValue) or y.fake.dtype != torch.int64 or not tx.data_sizes():
+        return None
+    if not is_by_data(classes):
+        if type(classes) is not Constant or classes.value != -1:
+            return None
+        fn = torch.nn.functional.one_hot
+        known = tx.tensor_rules.by_data(tx, "call_function", fn, [y], {}, False)
+        if known is not None:
+            return known
+        largest = read_number(tx, tensor_call(tx, "call_method", "max", [y]))
+        counted = symbol_operator(tx, "+", largest, Constant(1))
+        if counted is None or not checked(tx, ">=", largest, "one_hot of negative numbers"):
+            return None
+        classes = counted
+    elif checked(tx, ">", classes, "one_hot of a number of classes"):
+        below = tensor_call(tx, "call_function", operator.lt, [y, classes])
+        check_all(tx, below, RuntimeError, ("Class values must be smaller than num_classes.",))
+    else:
+        return None
+    positive = tensor_call(tx, "call_function", operator.ge, [y, _ZERO])
+    check_all(tx, positive, RuntimeError, ("Class values must be non-negative.",))
+    named = {"device": Constant(y.fake.device)} if y.fake.device.type != "cpu" else {}
+    every = graph_call(tx, "call_function", torch.arange, [classes], named)
+    column = tensor_call(tx, "call_method", "unsqueeze", [y, Constant(-1)])
+    equal = tensor_call(tx, "call_function", operator.eq, [column, every])
+    return tensor_call(tx, "call_method", "to", [equal, Constant(torch.int64)])
+
+
+def pad_sequence(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """Rows are joined to each up to the longest, and all are stacked."""
+    names = "sequences", "batch_first", "padding_value", "padding_side"
+    given = dict(zip(names, args)) | dict(kwargs)
+    parts = given["sequences"].parts() if isinstance(given["sequences"], SequenceValue) else []
+    fakes = [part.fake for part in parts if isinstance(part, TensorValue)]
+    if not fakes or len(fakes) < len(parts) or not all(fake.dim() for fake in fakes):
+        return None
+    if not compat.data_expressions(fake.shape[0] for fake in fakes):
+        return None
+    longest = fakes[0].shape[0]
+    for fake in fakes[1:]:
+        longest = torch.sym_max(longest, fake.shape[0])
+    value, first = given.get("padding_value", Constant(0.0)), given.get("batch_first")
+    before = given["padding_side"].as_python() == "left" if "padding_side" in given else False
+    padded: list[Value] = []
+    for part, fake in zip(parts, fakes, strict=True):
+        sizes = [symbol_value(tx, longest - fake.shape[0]), *map(Constant, fakes[0].shape[1:])]
+        more = graph_call(tx, "call_method", "new_full", [part, TupleValue(sizes), value], {})
+        both = ListValue([more, part] if before else [part, more])
+        padded.append(graph_call(tx, "call_function", torch.cat, [both], {}))
+    dim = Constant(0 if first is not None and first.truth(tx) else 1)
+    return graph_call(tx, "call_function", torch.stack, [ListValue(padded), dim], {})
+
+
+def cdist(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """The operator that it calls once it has looked at the sizes."""
+    given = dict(zip(("x1", "x2", "p", "compute_mode"), args)) | dict(kwargs)
+    tensors = [given.get("x1"), given.get("x2")]
+    sizes = [n for x in tensors if isinstance(x, TensorValue) for n in x.fake.shape]
+    if not compat.data_expressions(sizes) or len(tensors) != 2:
+        return None
+    modes = "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist"
+    mode = given.get("compute_mode", Constant(modes[0])).as_python()
+    number = modes.index(mode) if mode in modes else 2
+    norm = Constant(float(given.get("p", Constant(2.0)).as_python()))
+    fn = torch.ops.aten._cdist_forward.default
+    operands: list[Any] = [*tensors, norm, Constant(number)]
+    return graph_call(tx, "call_function", fn, operands, {})
+
+
+def linspace(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """From both ends to the middle, as torch's own counts."""
+    given: dict[str, Any] = dict(zip(("start", "end", "steps"), args)) | dict(kwargs)
+    steps = given.pop("steps", None)
+    ends = [given.pop("start", None), given.pop("end", None)]
+    if steps is None or not is_by_data(steps) or not all(type(x) is Constant for x in ends):
+        return None
+    dtype = given.pop("dtype", Constant(None)).as_python() or torch.get_default_dtype()
+    if given.keys() - {"device"} or not dtype.is_floating_point:
+        return None
+
+    def call(fn: Any, *values: Value) -> TensorValue:
+        return tensor_call(tx, "call_function", fn, list(values))
+
+    def made(fn: Any, value: Value) -> Value:
+        return graph_call(tx, "call_function", fn, [value], {"dtype": Constant(dtype)})
+
+    start, end = (made(torch.scalar_tensor, each) for each in ends)
+    count = number_tensor(tx, steps)
+    last = call(torch.clamp_min, call(operator.sub, count, Constant(1)), Constant(1))
+    step = call(
+        operator.truediv,
+        call(operator.sub, end, start),
+        call(torch.Tensor.to, last, Constant(dtype)),
+    )
+    place = graph_call(tx, "call_function", torch.arange, [steps], given)
+    middle = call(torch.clamp_min, call(operator.floordiv, count, Constant(2)), Constant(1))
+    up = call(operator.add, start, call(operator.mul, step, place))
+    down = call(operator.sub, end, call(operator.mul, step, call(operator.sub, last, place)))
+    return call(torch.where, call(operator.lt, place, middle), up, down)

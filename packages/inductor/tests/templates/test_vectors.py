@@ -1,0 +1,256 @@
+"""Products of a vector, which are sums like any other: programs for a GPU that need not be there,
+whose kernels run under Triton's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flambeau_inductor.codegen.triton.build import build
+from flambeau_inductor.codegen.triton.kernel import generate
+from flambeau_inductor.codegen.triton.module import module_text
+from flambeau_inductor.info import GraphInfo
+from flambeau_inductor.ir.loops import Load, Store
+from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
+from flambeau_inductor.templates.call_replacement import facts
+from torch import Tensor
+from torch.nn import functional as F
+
+from tests.evaluated import scheduled
+
+HALF = torch.float16  # the interpreter multiplies the bits of bfloat16
+
+
+def interpreted(program: Program, inputs: list[Tensor], folder: Path) -> list[Tensor]:
+    """What the kernels of a program of loops alone leave in its outputs; memory that they do not
+    write is NaN."""
+    assert not [s.target for s in program.steps if isinstance(s, Extern)]
+    dtypes, numels = facts(program)
+    loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
+    kernels = [generate(loop, dtypes, numels) for loop in loops]
+    path = folder / "kernels.py"
+    path.write_text(module_text([kernel.source for kernel in kernels]))
+    launchers = build(path, kernels)
+    memory = {b.name: t for b, t in zip(program.inputs, inputs, strict=True)}
+    memory |= {new: memory[old] for new, old in program.owned.updated.items()}
+    for buffer in program.buffers:
+        if buffer.name not in memory:
+            layout = buffer.layout
+            made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype)
+            memory[buffer.name] = made.fill_(torch.nan if layout.dtype.is_floating_point else -1)
+    for kernel in kernels:
+        launchers[kernel.name](*(memory[name] for name in kernel.arguments))
+    found = []
+    for output in program.outputs:
+        assert isinstance(output, Ref)
+        base, layout = memory[output.buffer], output.layout
+        found.append(
+            base
+            if layout is None
+            else base.as_strided(layout.shape, layout.stride, int(layout.offset))
+        )
+    return found
+
+
+def agrees(
+    of: Callable[..., Any],
+    inputs: list[Tensor],
+    folder: Path,
+    like: Callable[..., Any] | None = None,
+) -> Program:
+    """The program of `of`, whose kernels compute what eager does in float64 (of `like`)."""
+    program = scheduled(of, inputs, device="cuda")
+    wide = [t.double() if t.is_floating_point() else t for t in inputs]
+    (got,), expected = interpreted(program, inputs, folder), (like or of)(*wide)
+    torch.testing.assert_close(got.double(), expected.double(), rtol=4e-3, atol=4e-3)
+    return program
+
+
+def linear(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return F.linear(x, w)
+
+
+def with_bias(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return F.silu(F.linear(x, w, bias))
+
+
+def across(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return x @ w.reshape(w.shape[1], w.shape[0])
+
+
+def scaled_sum(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return torch.addmm(bias, x, w.t(), beta=0.5, alpha=2.0)
+
+
+def column(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return w @ x.t()
+
+
+def batch(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return torch.bmm(x.reshape(2, 1, -1), w.reshape(2, w.shape[1] // 2, -1))
+
+
+def gated(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    half = w.shape[0] // 2
+    return F.silu(F.linear(x, w.narrow(0, 0, half))) * F.linear(x, w.narrow(0, half, half))
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+@pytest.mark.parametrize("of", [with_bias, across, scaled_sum, gated])
+def test_a_few_rows_are_made_of_one_reading_of_the_weights(
+    of: Callable[..., Any], rows: int, tmp_path: Path
+) -> None:
+    n, k = 24, 64
+    x, w, bias = torch.randn(rows, k).to(HALF), torch.randn(n, k).to(HALF), torch.randn(n).to(HALF)
+    program = agrees(of, [x, w * k**-0.5, bias], tmp_path)
+    weights = program.inputs[1].name
+    reads = [
+        instr.index
+        for step in program.steps
+        if isinstance(step, RunLoop)
+        for instr in step.loop.body
+        if isinstance(instr, Load) and instr.buffer == weights
+    ]
+    assert len(reads) == (2 if of is gated else 1)
+
+
+@pytest.mark.parametrize("sizes", [(24, 64), (40, 70), (4, 2048)], ids=str)
+@pytest.mark.parametrize("of", [linear, with_bias, across, scaled_sum, column, batch, gated])
+def test_products_of_a_vector_are_kernels_of_our_own(
+    of: Callable[..., Any], sizes: tuple[int, int], tmp_path: Path
+) -> None:
+    n, k = sizes
+    x, w, bias = torch.randn(1, k).to(HALF), torch.randn(n, k).to(HALF), torch.randn(n).to(HALF)
+    program = agrees(of, [x, w * k**-0.5, bias], tmp_path)
+    loops = [s.loop for s in program.steps if isinstance(s, RunLoop)]
+    assert len(loops) <= 2  # sums down columns may be in parts
+
+
+def scaled_after(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    return F.linear(x, w.to(x.dtype)) * scale.select(1, 0)
+
+
+def scaled_before(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    return F.linear(x, w.to(x.dtype) * scale.narrow(1, 0, 1))
+
+
+def by_groups(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    groups = w.reshape(w.shape[0], scale.shape[1], -1).to(x.dtype) * scale.unsqueeze(2)
+    return F.linear(x, groups.reshape(w.shape))
+
+
+def of_nibbles(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    pairs = torch.stack((w & 15, (w >> 4) & 15), -1).reshape(w.shape[0], scale.shape[1], -1)
+    weights = (pairs.to(x.dtype) - 8) * scale.unsqueeze(2)
+    return F.linear(x, weights.reshape(w.shape[0], -1))
+
+
+def transposed(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    return x @ (w.reshape(-1, w.shape[0]).to(x.dtype) * scale.select(1, 0))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("of", [scaled_after, scaled_before, by_groups, of_nibbles, transposed])
+def test_weights_in_bytes_are_widened_where_they_are_read(
+    of: Callable[..., Any], rows: int, tmp_path: Path
+) -> None:
+    """Nothing of their size is written to memory."""
+    n, k = 48, 128
+    w = torch.randint(-128, 128, (n, k // 2 if of is of_nibbles else k), dtype=torch.int8)
+    scale = (torch.rand(n, 4) * 1e-3 + 1e-3).to(HALF)
+    program = agrees(of, [torch.randn(rows, k).to(HALF), w, scale], tmp_path)
+    sizes = {b.name: b.layout.shape for b in program.buffers}
+    made = [shape for name, shape in sizes.items() if name.startswith("buf")]
+    assert all(torch.Size(shape).numel() <= 8 * n for shape in made), made
+
+
+def test_products_of_more_rows_stay_as_they_were() -> None:
+    given = [(shape, HALF) for shape in ((8, 64), (24, 64), (24,))]
+    program = scheduled(linear, given, "cuda")
+    assert [s.target for s in program.steps if isinstance(s, Extern)] == ["aten.mm.out"]
+
+
+def attending(times: int, biased: bool, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Attention by `call`, whose heads of keys and values are each for so many of the queries."""
+
+    def with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
+        k, v = (t.repeat_interleave(times, 1) for t in (k, v))
+        return call(q, k, v, bias)
+
+    def without(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        return with_bias(q, k, v, None)
+
+    return with_bias if biased else without
+
+
+def primitive(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
+    return torch.ops.flambeau_prims.attention.default(q, k, v, bias, 0.0, False)[0]
+
+
+@pytest.mark.parametrize("groups", [2, 6])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_of_one_query_reads_repeated_heads_where_they_lie(
+    biased: bool, groups: int, tmp_path: Path
+) -> None:
+    q = torch.randn(2, 6, 1, 16).to(HALF)
+    k, v = (torch.randn(2, groups, 70, 16).to(HALF) for _ in range(2))
+    bias = torch.randn(2, 1, 1, 70).to(HALF).masked_fill(torch.rand(70) < 0.5, -torch.inf)
+    calls = primitive, F.scaled_dot_product_attention
+    of, like = (attending(6 // groups, biased, call) for call in calls)
+    program = agrees(of, [q, k, v, *[bias] * biased], tmp_path, like)
+    made = [b.layout.shape for b in program.buffers if b.name.startswith("buf")]
+    assert all(torch.Size(shape).numel() <= 2 * 6 * 70 for shape in made), made
+
+
+def test_attention_to_nothing_is_nothing(tmp_path: Path) -> None:
+    q, k = torch.randn(1, 2, 1, 16).to(HALF), torch.randn(1, 2, 20, 16).to(HALF)
+    hidden = torch.full((1, 2, 1, 20), -torch.inf, dtype=HALF)
+    program = scheduled(primitive, [q, k, k, hidden], "cuda")
+    (got,) = interpreted(program, [q, k, k, hidden], tmp_path)
+    assert not got.any()
+
+
+class Updating(GraphInfo):
+    """The first result is the new value of the first input."""
+
+    updates = ((0, 0),)
+    mutated_outputs = (0,)
+
+
+def put(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = torch.ops.aten.index_put.default(cache, [None, None, at], new * 2)
+    return made, made.sum(-1)
+
+
+def copied(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = cache.index_copy(2, at, new * 2)
+    return made, made.sum(-1)
+
+
+def scattered(cache: Tensor, at: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    made = cache.scatter(2, at.reshape(1, 1, -1, 1).expand(2, 3, 2, 4), new * 2)
+    return made, made.sum(-1)
+
+
+@pytest.mark.parametrize("of", [put, copied, scattered])
+def test_parts_of_a_cache_are_written_in_place(of: Callable[..., Any], tmp_path: Path) -> None:
+    """By a kernel that goes over what is written alone, without a copy of the rest."""
+    cache, new, at = torch.randn(2, 3, 20, 4), torch.randn(2, 3, 2, 4), torch.tensor([17, 4])
+    program = scheduled(of, [cache, at, new], "cuda", info=Updating())
+    (updated,) = program.owned.updated
+    assert program.owned.updated[updated] == program.inputs[0].name
+    loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
+    writes = [
+        loop
+        for loop in loops
+        if any(isinstance(i, Store) and i.buffer == updated for i in loop.body)
+    ]
+    assert [prod(int(axis.size) for axis in loop.x) for loop in writes] == [new.numel()]
+    expected = of(cache, at, new)
+    memory = cache.clone()
+    interpreted(program, [memory, at, new], tmp_path)
+    torch.testing.assert_close(memory, expected[0])
