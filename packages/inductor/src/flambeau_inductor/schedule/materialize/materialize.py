@@ -433,8 +433,9 @@ def _loop_layouts(plan: MaterializationPlan, asked: set[Node]) -> None:
 
     reduced = _reduced_rows(plan, where)
     for node in plan.order:
-        free = isinstance(node, Node) and node in plan.anchors and node not in asked
-        if not free or not isinstance(node.define, Pointwise):
+        if not isinstance(node, Node) or node not in plan.anchors or node in asked:
+            continue
+        if not isinstance(node.define, Pointwise):
             continue
         sizes = list(zip(plan.graph.stride_of(node), node.shape, strict=True))
         inner = [k for k, (step, size) in enumerate(sizes) if hint(step) == 1 and hint(size) > 1]
