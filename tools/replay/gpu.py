@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 
+from flambeau.backends.composed import classify
+
 BF16, F32 = torch.bfloat16, torch.float32
 GPU = torch.device("cuda", 0)
 #: capability and name of the machine that kernels are chosen for
@@ -57,7 +59,7 @@ def compile_offline(program: tuple[Callable[..., Any], Callable[[], list[Any]]],
         mock.patch.object(torch.cuda, "get_device_capability", lambda *index: CAPABILITY),
         mock.patch.object(torch.cuda, "get_device_name", lambda *index: NAME),
     ):
-        options = flambeau_aot.Options(compile_backward="ahead")
+        options = flambeau_aot.Options(compile_backward="ahead", classify=classify)
         flambeau_aot.aot_function(fn, compile_graph, decompositions=table, options=options)(*inputs)
 
 

@@ -17,7 +17,13 @@ from flambeau_inductor.ir.loops import Check
 from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref, RunLoop
 from flambeau_inductor.runtime.operators import ROWS_ADDED
 from flambeau_inductor.templates.call_replacement import Selected
-from flambeau_inductor.templates.scatter_add import FoundRows, find_rows, sum_rows
+from flambeau_inductor.templates.scatter_add import (
+    LEAST_BYTES,
+    FoundRows,
+    find_rows,
+    sum_rows,
+    tile_of,
+)
 from torch import Tensor
 
 from tests.evaluated import scheduled, steps_of
@@ -79,6 +85,8 @@ def words(kind: str, count: int, length: int) -> Tensor:
         (torch.float16, 2100, 130),
         (torch.bfloat16, 128, 40),
         (torch.bfloat16, 40, 300),
+        (torch.float32, 64, 20),
+        (torch.float16, 33, 700),
     ],
 )
 def test_rows_are_summed(
@@ -108,6 +116,21 @@ def test_onto_a_table_and_in_any_strides(tmp_path: Path) -> None:
     torch.testing.assert_close(
         given, base.float().index_put((positions,), values.float(), True), rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("width", [64, 300, 4096])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_program_writes_enough(width: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    """As many rows as are worth a program's waits for memory; a long row is alone."""
+    positions, values = torch.tensor([3, 70, 70, 99]), torch.ones(4, width, dtype=dtype)
+    (found,) = find_rows(program_of(101, positions, values, dtype, None))
+    kernel, tile = found.kernels()["rows"], tile_of(found)
+    written = tile.rows * tile.columns * dtype.itemsize
+    assert written >= LEAST_BYTES and (tile.rows == 1 or written == LEAST_BYTES)
+    blocks = -(-width // tile.columns)
+    assert kernel.programs == -(-101 // tile.rows) * blocks
+    given = run(found, {"positions": positions, "values": values}, tmp_path)
+    assert given.sum() == 4 * width and given[70].eq(2).all()
 
 
 def test_a_position_outside_is_told_and_writes_nothing(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ that counts, before memory is written.
 
 The ranks that counting gives sort positions by row into `order`. A row's program adds up what they
 name; `CHUNK` neighbours that name one row are added ahead by programs of their own (`parts`).
+A program has several rows where these are short: a multiprocessor holds some tens of programs, each
+of which waits for memory twice, and what they write together in that time must be worth the wait.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ from flambeau_inductor.tuning import MEASURED, Tuning
 
 CHUNK = 32
 SUMS_AT_ONCE = 8
+LEAST_BYTES = 2048
+"""That a program writes. Not measured: what a multiprocessor's programs write must be at least what
+its share of the memory takes while each of them waits for its counts, and then for its rows."""
 AT_ONCE = 1024
 """Positions, or rows, that a program of the small kernels looks at."""
 WIDE = ("parts", "rows")
@@ -50,15 +55,16 @@ class TableOperand:
 
 @dataclass(frozen=True, slots=True)
 class ScatterTile:
-    """Columns and warps of a program of `rows`, and how many positions it reads at a time."""
+    """Columns, warps and rows of a program of `rows`, and how many positions it reads at a time."""
 
     columns: int
     warps: int
     depth: int
+    rows: int = 1
 
     @property
     def name(self) -> str:
-        return f"rows_{self.columns}_{self.warps}_{self.depth}"
+        return f"rows_{self.columns}_{self.warps}_{self.depth}_{self.rows}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +134,11 @@ KERNELS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def tile_of(found: FoundRows, tuning: Tuning = MEASURED) -> ScatterTile:
-    """The tile of a program that writes one row, or a part of it."""
+    """The tile of a program that writes one row, a part of it, or several short ones."""
     widest, warps, depth = tuning.scatter_tile
     columns = min(1 << (found.width - 1).bit_length(), widest)
-    return ScatterTile(columns, max(1, min(warps, columns // 256)), depth)
+    rows = max(1, LEAST_BYTES // (columns * found.out.dtype.itemsize))
+    return ScatterTile(columns, max(1, min(warps, rows * columns // 256)), depth, rows)
 
 
 def sum_rows(selected: Selected) -> None:
@@ -202,16 +209,19 @@ class _ScatterAddText:
             "begin": (self._begin, f.count),
             "place": (self._place, f.length),
             "parts": (self._parts, f.length // CHUNK),
-            "rows": (self._rows, f.count),
+            "rows": (self._short_rows if self.tile.rows > 1 else self._rows, f.count),
         }[name]
         block, warps, programs = AT_ONCE, 4, -(-size // AT_ONCE)
+        constants = {}
         if name in WIDE:
             block, warps = self.tile.columns, self.tile.warps
             programs = size * -(-f.width // block)
+        if name == "rows" and self.tile.rows > 1:
+            programs, constants = -(-size // self.tile.rows), {"ROWS": self.tile.rows}
         pointers = {self.operands[n].buffer: pointer(self.operands[n].dtype) for n in used}
         body = [f"    {line}" for line in ["program = tl.program_id(0)", *lines_of()]]
-        constants = (("XBLOCK", block),)
-        return kernel_of(f"{f.result}_{name}", body, pointers, constants, programs, warps)
+        given = (("XBLOCK", block), *constants.items())
+        return kernel_of(f"{f.result}_{name}", body, pointers, given, programs, warps)
 
     def _clear(self) -> list[str]:
         return [
@@ -374,10 +384,58 @@ class _ScatterAddText:
             f" total.to({register(f.out.dtype)}){self._mask()})",
         ]
 
-    def _start(self) -> list[str]:
+    def _short_rows(self) -> list[str]:
+        """The same of `ROWS` rows: each adds a position, or the sum of a chunk that begins there,
+        until all have ended."""
+        f = self.found
+        row, column = f.values.strides
+        step = f" * {column}" if column != 1 else ""
+        columns = f" & (columns < {f.width})" if f.width < self.tile.columns else ""
+        loads, adds = [], []
+        for k in range(SUMS_AT_ONCE):
+            loads.append(f"more{k} = at < end")
+            if "sums" in self.held:
+                chunk = f"{self.at['sums']} + (at // {CHUNK}).to(tl.int64) * {f.width} + columns"
+                loads += [
+                    f"whole{k} = (at % {CHUNK} == 0) & (at + {CHUNK} <= end)",
+                    f"sum{k} = tl.load({chunk}, whole{k}{columns}, other=0)",
+                    f"more{k} = more{k} & ~whole{k}",
+                ]
+                adds.append(f"total += sum{k}")
+            loads += [
+                f"place{k} = tl.load({self.at['order']} + at, more{k}, other=0).to(tl.int64)",
+                f"value{k} = tl.load({self.at['values']} + place{k} * {row} + columns{step},"
+                f" more{k}{columns}, other=0)",
+                f"at += tl.where(more{k}, 1, 0)",
+            ]
+            if "sums" in self.held:
+                loads.append(f"at += tl.where(whole{k}, {CHUNK}, 0)")
+            adds.append(f"total += value{k}.to(tl.float32)")
+        return [
+            "row = (program * ROWS + tl.arange(0, ROWS))[:, None]",
+            "columns = tl.arange(0, XBLOCK)[None, :]",
+            f"inside = row < {f.count}",
+            f"count = tl.load({self.at['counts']} + row, inside, other=0)",
+            f"at = tl.load({self.at['starts']} + row, count > 0, other=0)",
+            f"head = tl.load({self.at['heads']} + row, count > 0, other=0).to(tl.int64)",
+            "end = at + count",
+            *self._start(f", inside{columns}, other=0"),
+            f"value = tl.load({self.at['values']} + head * {row} + columns{step},"
+            f" (count > 0){columns}, other=0)",
+            "at += tl.where(count > 0, 1, 0)",
+            "while tl.max(end - at) > 0:",
+            *(f"    {line}" for line in (*loads, *adds)),
+            "total += value.to(tl.float32)",
+            f"tl.store({self.at['out']} + row.to(tl.int64) * {f.width} + columns,"
+            f" total.to({register(f.out.dtype)}), inside{columns})",
+        ]
+
+    def _start(self, where: str | None = None) -> list[str]:
         base = self.found.base
         if base is None:
-            return ["total = tl.zeros([XBLOCK], tl.float32)"]
+            shape = "XBLOCK" if where is None else "ROWS, XBLOCK"
+            return [f"total = tl.zeros([{shape}], tl.float32)"]
         row, column = base.strides
         place = f"{self.at['base']} + row.to(tl.int64) * {row} + columns * {column}"
-        return [f"total = tl.load({place}{self._read_where()}).to(tl.float32)"]
+        where = self._read_where() if where is None else where
+        return [f"total = tl.load({place}{where}).to(tl.float32)"]

@@ -3,7 +3,8 @@
 In: a tensor graph. Out: a `MaterializationPlan`: the values computed into memory ("anchors"), how
 each operand of a library call and each output is seen, in program order. Invariant: anchors are
 never views; what a library call or the caller sees is an input, a call's result, or an anchor. An
-operand that is computed from transposed memory stays transposed, as products take it.
+operand that is computed from transposed memory stays transposed, as products take it. What only
+loops see lies as most of what it is computed from does.
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ from flambeau_inductor.ir.tensors import (
     dim_ranges,
     dims_of,
     dot,
+    flat_strides,
     spread,
     viewed,
 )
 from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.rules.pointwise import is_expensive
-from flambeau_inductor.schedule.fuse.emit import Emitter
+from flambeau_inductor.schedule.fuse.emit import Emitter, Where
 from flambeau_inductor.schedule.materialize.concat_in_place import (
     is_concatenation,
     joined_in_place,
@@ -99,7 +101,9 @@ def materialize(context: PassContext, program: TensorProgram) -> tuple[TensorPro
         if isinstance(item, Node) and isinstance(item.define, Scatter):
             made.anchors.update((item, item.define.base))
             graph.strides[item.define.base] = graph.stride_of(item)
+    asked = set(made.anchors)
     _choose_anchors(made, limits, program.again)
+    _loop_layouts(made, asked)
     return replace(program, plan=made), len(made.anchors)
 
 
@@ -297,8 +301,23 @@ def _choose_anchors(made: MaterializationPlan, limits: Limits, again: frozenset[
         cost = _cost(item, costs)
         wanted = not made.has_memory(item) and item not in again
         if wanted and _worth_memory(item, cost, readers, limits):
-            made.anchors.add(item)
+            kept = _before_widening(item)
+            made.anchor(kept)
+            if kept is not item:
+                costs[kept] = _Cost(0, 0, frozenset((kept,)))
+                cost = _cost(item, costs)
         costs[item] = _Cost(0, 0, frozenset((item,))) if made.has_memory(item) else cost
+
+
+def _before_widening(node: Node) -> Node:
+    """What takes fewer bytes than its cast `node`, which its readers compute; or `node`."""
+    define = node.define
+    if not isinstance(define, Pointwise) or define.op != "cast":
+        return node
+    (source,) = define.args
+    narrower = source.dtype.itemsize < node.dtype.itemsize
+    own = not isinstance(source.define, View | Literal | Position)
+    return source if narrower and own else node
 
 
 def _cost(node: Node, costs: dict[Node, _Cost]) -> _Cost:
@@ -384,15 +403,58 @@ def _reads_transposed(plan: MaterializationPlan, node: Node) -> bool:
             return None
         return NodeStorage(other.name, plan.graph.stride_of(other))
 
+    return _more_along(plan, node, where, len(node.shape) - 2) > 0
+
+
+def _more_along(plan: MaterializationPlan, node: Node, where: Where, dim: int) -> int:
+    """How many more bytes `node` is computed from lie along `dim` than along its last dimension."""
+    dims = dims_of(len(node.shape))
     emitter = Emitter(where=where, ranges=dict(dim_ranges(node.shape)))
-    emitter.define(node, dims_of(len(node.shape)), None)
-    last, other = dims_of(len(node.shape))[-1].name, dims_of(len(node.shape))[-2].name
+    emitter.define(node, dims, None)
     balance = 0
     for source, index in emitter.reads:
         flat = simplify(dot(index, plan.graph.stride_of(source)), emitter.ranges)
-        along, across = flat.coefficient(last), flat.coefficient(other)
+        along, across = flat.coefficient(dims[-1].name), flat.coefficient(dims[dim].name)
         if along == 1:
             balance -= source.nbytes
         elif across == 1 and along != 0:
             balance += source.nbytes
-    return balance > 0
+    return balance
+
+
+def _loop_layouts(plan: MaterializationPlan, asked: set[Node]) -> None:
+    """Rows of neighbours in memory for values that eager has in another order, but that nobody sees
+    (they are not `asked` for): where more is read along the last dimension to compute them, or as
+    much, and a row is reduced."""
+
+    def where(other: Node) -> NodeStorage | None:
+        stored = plan.has_memory(other)
+        return NodeStorage(other.name, plan.graph.stride_of(other)) if stored else None
+
+    reduced = _reduced_rows(plan, where)
+    for node in plan.order:
+        if not isinstance(node, Node) or node not in plan.anchors or node in asked:
+            continue
+        if not isinstance(node.define, Pointwise):
+            continue
+        sizes = list(zip(plan.graph.stride_of(node), node.shape, strict=True))
+        inner = [k for k, (step, size) in enumerate(sizes) if hint(step) == 1 and hint(size) > 1]
+        if len(inner) != 1 or inner[0] == len(node.shape) - 1 or hint(node.shape[-1]) < 2:
+            continue
+        balance = _more_along(plan, node, where, inner[0])
+        if balance < 0 or (balance == 0 and node in reduced):
+            plan.graph.strides[node] = flat_strides(node.shape)
+
+
+def _reduced_rows(plan: MaterializationPlan, where: Where) -> set[Node]:
+    """What is read along its last dimension for a reduction over that."""
+    found: set[Node] = set()
+    for node in plan.anchors:
+        define = node.define
+        if isinstance(define, Reduction):
+            dims = dims_of(len(define.base.shape))
+            emitter = Emitter(where=where, ranges=dict(dim_ranges(define.base.shape)))
+            emitter.read(define.base, dims, None)
+            along = {dims[k].name for k in define.dims}
+            found |= {n for n, index in emitter.reads if index and index[-1].vars & along}
+    return found
