@@ -156,7 +156,7 @@ class FrameConversion:
         why = _line_of(error)
         by_data = shapes.by_data and self.converter.dynamics.data_sizes(self.code)
         if by_data and self.session is not None and self.session.could_read_early():
-            kept = "reads numbers of small tensors before its graphs"
+            kept = "reads numbers of tensors of one element before its graphs"
         elif by_data:
             self.converter.dynamics.refuse_data_sizes(self.code)
             kept = "ends its graphs where a size depends on data"

@@ -151,7 +151,7 @@ class _CodeHistory:
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
     no_data_sizes: bool = False
-    early_numbers = False  # whether numbers of small tensors are read before the graph
+    early_numbers = False  # whether numbers of tensors of one element are read before the graph
     general: bool | None = None  # whether Python's queries of counts were answered in general
     checks: bool | None = None  # whether graphs have checked what the program raises for
     called: bool = False
@@ -193,7 +193,7 @@ class DynamismTracker:
         self._seen(code).no_data_sizes = True
 
     def reads_early(self, code: CodeType) -> bool:
-        """Whether numbers of small tensors are read before the graph: Python has needed one."""
+        """Whether numbers of tensors of one element are read before the graph: Python needs one."""
         return self._allowed(code) and self._seen(code).early_numbers
 
     def read_early(self, code: CodeType) -> None:

@@ -440,7 +440,7 @@ class SymbolicTracer:
         return found
 
     def reads_early(self) -> bool:
-        """Whether numbers of small tensors are read before the graph."""
+        """Whether numbers of tensors of one element are read before the graph."""
         return self._dynamics.reads_early(self._code)
 
     def read_early(self) -> None:

@@ -1,7 +1,7 @@
-"""Numbers of small tensors, read before the graph runs.
+"""Numbers of tensors of one element, read before the graph runs.
 
-In: a tensor of one element that follows from one small tensor on the CPU that the frame was entered
-with, by a few operators, in place or not. Out: its number as Python has it, computed of that tensor
+In: a tensor of one element that follows from another on the CPU that the frame was entered with, by
+a few operators, in place or not. Out: its number as Python has it, computed of that tensor
 at entry: an open number of the program, which guards compare and the graph is given. Invariant: the
 program's tensor is only read, and every write to it that the graph has recorded is replayed.
 """
@@ -23,7 +23,6 @@ from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.tensors.constant_data import (
     PURE,
     READERS,
-    SMALL,
     of_torch,
     tensors_of,
     written_elsewhere,
@@ -83,7 +82,7 @@ def _filled(part: Any, values: list[Any]) -> Any:
 
 def early_number(tx: Tracer, tensor: TensorValue) -> Value | None:
     """The number of a tensor of one element, as Python reads it before the graph; None: it does not
-    follow from one small tensor alone."""
+    follow from one such tensor alone."""
     found = _replay(tx, tensor.node) if tensor.fake.numel() == 1 else None
     if found is None:
         return None
@@ -167,12 +166,12 @@ def _is_all(
 
 
 def _entry(tx: Tracer, node: fx.Node) -> tuple[Source, torch.Tensor] | None:
-    """Where the program has the tensor of an input, and the tensor, if it is a small one."""
+    """Where the program has the tensor of an input, and the tensor, if it has one element."""
     builder = tx.graph.outermost
     real = builder.real(node)
     if type(real) not in (torch.Tensor, torch.nn.Buffer, torch.nn.Parameter):
         return None
-    if real.device.type != "cpu" or real.numel() > SMALL or real.is_complex():
+    if real.device.type != "cpu" or real.numel() != 1 or real.is_complex():
         return None
     value = tx.heap.find(real)
     if not compat.is_plain_strided(real) or not isinstance(value, TensorValue):
