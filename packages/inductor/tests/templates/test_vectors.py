@@ -105,8 +105,14 @@ def test_a_few_rows_are_made_of_one_reading_of_the_weights(
     of: Callable[..., Any], rows: int, tmp_path: Path
 ) -> None:
     n, k = 24, 64
-    x, w, bias = torch.randn(rows, k).to(HALF), torch.randn(n, k).to(HALF), torch.randn(n).to(HALF)
-    program = agrees(of, [x, w * k**-0.5, bias], tmp_path)
+    x, bias = torch.randn(rows, k).to(HALF), torch.randn(n).to(HALF)
+    w = torch.randint(-128, 128, (n, k), dtype=torch.int8)
+
+    def of_bytes(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        out: Tensor = of(x, w.to(x.dtype) * 2**-10, bias)
+        return out
+
+    program = agrees(of_bytes, [x, w, bias], tmp_path)
     weights = program.inputs[1].name
     reads = [
         instr.index
@@ -168,8 +174,9 @@ def test_weights_in_bytes_are_widened_where_they_are_read(
     assert all(torch.Size(shape).numel() <= 8 * n for shape in made), made
 
 
-def test_products_of_more_rows_stay_as_they_were() -> None:
-    given = [(shape, HALF) for shape in ((8, 64), (24, 64), (24,))]
+@pytest.mark.parametrize("rows", [2, 8])
+def test_products_of_more_rows_and_a_stored_matrix_are_the_librarys(rows: int) -> None:
+    given = [(shape, HALF) for shape in ((rows, 64), (24, 64), (24,))]
     program = scheduled(linear, given, "cuda")
     assert [s.target for s in program.steps if isinstance(s, Extern)] == ["aten.mm.out"]
 

@@ -18,7 +18,7 @@ from flambeau_inductor.indexing import hint, same_sizes, static_sizes
 from flambeau_inductor.ir.call_with_epilogue import NOTHING
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
-from flambeau_inductor.ir.tensors import Argument, Node, Reduction, View, dims_of, spread
+from flambeau_inductor.ir.tensors import Argument, Node, Pointwise, Reduction, View, dims_of, spread
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
@@ -64,14 +64,22 @@ def product_and_sum(
 
 
 def by_vectors(a: Node, b: Node) -> bool:
-    """Whether a product on a GPU is of so few vectors that its time is that of reading the matrix.
-    The library multiplies float64, and sizes that are open, as it did."""
+    """Whether a product on a GPU is of so few vectors that its time is that of reading the matrix:
+    of one, or of a few where the library would have to be given a matrix that is computed, such as
+    one of weights in bytes. The library multiplies float64, and sizes that are open, as it did."""
     sizes = static_sizes((*a.shape, *b.shape))
     if a.device.type != "cuda" or a.dtype not in SUMMED or sizes is None or 0 in sizes:
         return False
     rows, terms, columns = hint(a.shape[-2]), hint(a.shape[-1]), hint(b.shape[-1])
-    few = 1 if len(a.shape) > 2 else tuning_of((a.device,)).vector_rows
+    few = tuning_of((a.device,)).vector_rows if len(a.shape) == 2 and _is_computed(b) else 1
     return terms > 1 and (columns == 1 or (rows <= few and (rows == 1 or rows < columns)))
+
+
+def _is_computed(x: Node) -> bool:
+    """Whether the elements of a matrix are computed of others, and are not in memory yet."""
+    while isinstance(x.define, View):
+        x = x.define.base
+    return isinstance(x.define, Pointwise)
 
 
 def summed_by_rows(ctx: Context, a: Node, b: Node) -> Node:
