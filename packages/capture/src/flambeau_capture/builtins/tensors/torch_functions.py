@@ -419,5 +419,6 @@ of_arguments(
     torch.promote_types, torch.can_cast, torch.is_tensor, torch.is_storage, torch.numel,
     torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,
     torch.broadcast_shapes, torch.jit.annotate, torch._check_is_size, compat.GROUP_TENSORS,
+    compat.READS_STATE,
 )  # fmt: skip
 STATE_QUESTIONS[torch.get_default_device] = None

@@ -96,7 +96,7 @@ def unary_not(frame: Frame, instruction: Instruction) -> None:
 
 def _store_item(frame: Frame, _: Instruction, item: Value, items: Value, key: Value) -> None:
     items.set_item(frame.tx, key, item)
-    if items.source is not None and type(key) is Constant:
+    if items.source is not None and type(key) is Constant and key.is_committed:
         frame.tx.stored(f"{items.source.name()}[{key.value!r}]", item)
 
 

@@ -110,7 +110,8 @@ _Entry = tuple[Source | None, torch.Tensor]
 
 
 def _replay(tx: Tracer, root: fx.Node) -> tuple[_Entry, Replay] | None:
-    kept = _operations(root) if tx.graph is tx.graph.outermost else None
+    known = tx.options.small_values and tx.graph is tx.graph.outermost
+    kept = _operations(root) if known else None
     if kept is None:
         return None
     given = [node for node in kept if node.op in ("placeholder", "get_attr")]
@@ -153,6 +154,8 @@ def _is_all(
         value = values[slot.place]
         if not isinstance(value, torch.Tensor):
             continue
+        if value.is_inference():
+            return False  # nobody counts what is written to it
         # fake tensors do not count what an operator on lists writes
         uncounted = sum(
             compat.same_memory(each.meta["val"], node.meta["val"])
@@ -257,7 +260,7 @@ def _writes(node: fx.Node) -> bool:
 def _shares_memory(user: fx.Node, node: fx.Node) -> bool:
     return any(
         compat.same_memory(one, other)
-        for one in tensors_of(user.meta["val"])
+        for one in tensors_of(user.meta.get("val"))
         for other in tensors_of(node.meta["val"])
     )
 
