@@ -86,7 +86,8 @@ class _Special:
     def _expression(self, expression: Any, environment: Any) -> Any:
         for each in expression.free_symbols - self.symbols.keys():
             by_data = data_symbols(each)
-            self.symbols[each] = self._size() if by_data else environment.size_hint(each)
+            known = getattr(environment, "guarding_hint_or_throw", environment.size_hint)
+            self.symbols[each] = self._size() if by_data else known(each)
         return expression.subs(self.symbols)
 
     def assume(self, mode: Any, symbols: set[Any]) -> None:
