@@ -414,6 +414,35 @@ def test_positions_and_counts_are_as_in_general(program: Any, backend: str) -> N
     assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
 
 
+SPREADS = {
+    "std": lambda x: x.std(),
+    "var of columns": lambda x: x.var(0),
+    "std of rows, uncorrected": lambda x: x.std(1, correction=0),
+    "var and mean": lambda x: sum(each.sum() for each in torch.var_mean(x, 0)),
+    "standardised": lambda x: (x - x.mean(0)) / (x.std(0) + 1e-5),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("chosen", [False, True], ids=["open size", "size by data"])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_derivatives_of_spreads_divide_by_the_size(spread: str, chosen: bool, backend: str) -> None:
+    """Which is open, or depends on data: one graph, whose gradients are eager's."""
+
+    def program(x: Tensor, mask: Tensor) -> Tensor:
+        made: Tensor = SPREADS[spread](x[mask] if chosen else x * 1.5)
+        return made.square().sum()
+
+    compiled = flambeau.compile(program, backend=backend, dynamic=True)
+    for size in (8, 7, 12, 5):
+        x, mask = torch.randn(size, 3, requires_grad=True), torch.arange(size) < size - 2
+        found, expected = compiled(x, mask), program(x, mask)
+        torch.testing.assert_close(found, expected)
+        ours, theirs = (torch.autograd.grad(each, x) for each in (found, expected))
+        torch.testing.assert_close(ours, theirs)
+    assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_weights_by_counts_of_classes(backend: str) -> None:
     """As many as are named, though the counts might be more: one graph for open sizes."""

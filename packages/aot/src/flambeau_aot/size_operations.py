@@ -20,8 +20,8 @@ class SizeOperation:
     """One operation.
 
     compute: exact, of two numbers (of one where `unary`); of more, from the left. sign: between
-    operands; or, a name of letters, before them. in_graphs: whether a node may call `compute`;
-    conditions and what is spelled otherwise are not.
+    operands; or, a name of letters, before them. in_graphs: whether nodes may compute it, which
+    conditions and what is spelled otherwise are not by any.
     """
 
     compute: Callable[..., Any]
@@ -75,6 +75,6 @@ OPERATIONS: Mapping[str, SizeOperation] = {
     "And": SizeOperation(lambda a, b: a and b, "and", in_graphs=False),
     "Or": SizeOperation(lambda a, b: a or b, "or", in_graphs=False),
     "Not": SizeOperation(operator.not_, "not ", in_graphs=False, unary=True),
-    "ToFloat": SizeOperation(float, "float", in_graphs=False, unary=True),
+    "ToFloat": SizeOperation(float, "float", unary=True),
 }
 """By the name of the class of expressions: the one table of this package."""

@@ -9,6 +9,7 @@ the value it has in this compile.
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,9 @@ from flambeau_aot.size_operations import OPERATIONS, SizeOperation
 
 SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
 
-ARITHMETIC = frozenset(each.compute for each in OPERATIONS.values() if each.in_graphs)
+ARITHMETIC = frozenset(
+    each.compute for each in OPERATIONS.values() if each.in_graphs and not each.unary
+)
 """What nodes that compute sizes call."""
 
 
@@ -161,6 +164,9 @@ class SizeNodes:
             return self._size(expression, *self._owners[expression])
         operation, parts = parts_of(expression)
         made = self._node(parts[0], like)
+        if operation.unary:  # that is the float of a number
+            made = self._graph.call_function(operator.mul, (made, 1.0))
+            made.meta["val"] = symbolic_number(expression, like)
         whole = parts[0]
         for part in parts[1:]:
             whole = expression if part is parts[-1] else expression.func(whole, part)
@@ -223,6 +229,8 @@ def text_of(expression: Any, names: Mapping[Any, str]) -> str:
         raise refusal("AO0019", expression=expression)
     operation, parts = parts_of(expression)
     texts = [text_of(part, names) for part in parts]
+    if operation.unary:
+        return operation.text(texts)
     return reduce(lambda left, right: f"({operation.text((left, right))})", texts)
 
 

@@ -29,10 +29,10 @@ class SizeOperation:
     """What a class of symbolic expressions computes.
 
     call: of two numbers (of more, from the left): integers, symbols, or expressions of a backend
-    that has these operators. sign: Python's; empty where it has none.
+    that has these operators; `float` is of one. sign: Python's; empty where it has none.
     """
 
-    call: Callable[[Any, Any], Any]
+    call: Callable[..., Any]
     sign: str = ""
     of_integers: bool = True
 
@@ -51,6 +51,7 @@ OPERATIONS: Mapping[str, SizeOperation] = {
     "PowByNatural": SizeOperation(operator.pow, "**", of_integers=False),
     "FloatTrueDiv": SizeOperation(operator.truediv, "/", of_integers=False),
     "IntTrueDiv": SizeOperation(operator.truediv, "/", of_integers=False),
+    "ToFloat": SizeOperation(float, of_integers=False),
 }
 """Symbolic operations by the name of their class, in sympy or torch: the one table of the
 primitives and of what compiles them."""

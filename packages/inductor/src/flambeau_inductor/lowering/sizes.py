@@ -164,9 +164,11 @@ class GraphSizes:
         if expression.is_Symbol:
             return self._symbol(expression, number).name
         operation = OPERATIONS.get(type(expression).__name__)
-        if operation is None or not operation.sign:
+        if operation is None or not (operation.sign or operation.call is float):
             raise NotYetSymbolic(f"the symbolic number {expression}")
-        texts = (self._text(arg, number) for arg in expression.args)
+        texts = [self._text(arg, number) for arg in expression.args]
+        if operation.call is float:
+            return f"float({texts[0]})"
         return f"({f' {operation.sign} '.join(texts)})"
 
     def given(self, size: object, source: SymbolSource) -> None:
