@@ -414,6 +414,27 @@ def test_positions_and_counts_are_as_in_general(program: Any, backend: str) -> N
     assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_mask_whose_size_is_found_to_be_another(backend: str) -> None:
+    """Two open sizes are equal once the mask has chosen rows: one of them stands for both."""
+
+    def loss(scores: Tensor, labels: Tensor) -> Tensor:
+        kept = labels != -100
+        return F.cross_entropy(scores[kept], labels[kept], label_smoothing=0.1)
+
+    compiled = flambeau.compile(loss, backend=backend)
+    for size in (9, 10, 12, 8):
+        scores, labels = torch.randn(size, 5, requires_grad=True), torch.randint(0, 5, (size,))
+        labels[::3] = -100
+        found, expected = compiled(scores, labels), loss(scores, labels)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, scores), torch.autograd.grad(expected, scores)
+        )
+    report = flambeau.report(compiled)
+    assert report.graphs <= 2 and report.breaks == () and report.narrowed == ()
+
+
 SPREADS = {
     "std": lambda x: x.std(),
     "var of columns": lambda x: x.var(0),

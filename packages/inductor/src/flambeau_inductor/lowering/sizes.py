@@ -220,9 +220,9 @@ class GraphSizes:
         """A size that an operator counts, by its own name, whatever is assumed of it later: that is
         checked by this name."""
         expression = compat.own_expression(number) if isinstance(number, torch.SymInt) else None
-        if getattr(expression, "is_Symbol", False):
-            symbol = self._symbol(expression, number)
-            return symbol if symbol.by_data else self.size(number)
+        is_symbol = getattr(expression, "is_Symbol", False)
+        if is_symbol and compat.known_of_symbol(expression, number)[0] is None:
+            return self._symbol(expression, number)
         return self.size(number)
 
     def sources(self) -> tuple[tuple[str, SymbolSource], ...]:
