@@ -49,6 +49,17 @@ def test_report_counts_graphs():
     assert report.records[0].nodes == 3
 
 
+def test_report_names_a_break_once():
+    def branch(x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+    compiled = flambeau.compile(branch, backend="eager")
+    for size in (2, 3, 4, 5):
+        compiled(torch.ones(size, 2, dtype=torch.float32 if size % 2 else torch.float64))
+    (told,) = flambeau.report(compiled).breaks
+    assert "FB0001" in told and "x.sum() > 0" in told
+
+
 def test_names():
     assert {"eager", "aot_eager", "aot_nop", "aot_eager_prims", "inductor"} <= set(
         flambeau.list_backends()

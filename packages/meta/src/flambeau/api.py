@@ -165,7 +165,7 @@ def _report_of(compiled: Any, recorder: RecordCollector) -> Report:
     # what a backend of the user's own gave back is none of ours
     foreign = [each for each in faults if recorder.is_foreign and each.stage == CALL_OF_A_GRAPH]
     return recorder.report(
-        breaks=tuple(map(str, seen.breaks)),
+        breaks=tuple(dict.fromkeys(map(str, seen.breaks))),
         guards=sum(len(each.items) for each in seen.guards),
         skipped=tuple(f"{name}: {why}" for name, why in seen.skipped),
         faults=[each for each in faults if each not in foreign],

@@ -57,13 +57,13 @@ class GraphRecord:
 class Report:
     """Sums over all graphs of one compiled callable, and capture's own counts.
 
-    fallbacks: graphs that a backend could not compile. breaks: why graphs end. guards: checks made
-    before compiled code is used. skipped: frames left to Python, with the reason. faults: failures
-    of the compiler itself, in capture or a stage after it, whether or not something ran eagerly
-    for it; what a stage refuses is none. races: which backend was chosen for a graph by
-    measurement, and by how much it won. settled: functions that compile no more, or run as they
-    are because that was measured to be faster. backend_errors: what a backend of the user's own
-    raised. program_errors: graphs that no stage could compile because the program raises there,
+    fallbacks: graphs that a backend could not compile. breaks: why graphs end, each once. guards:
+    checks made before compiled code is used. skipped: frames left to Python, with the reason.
+    faults: failures of the compiler itself, in capture or a stage after it, whether or not
+    something ran eagerly for it; what a stage refuses is none. races: which backend was chosen for
+    a graph by measurement, and by how much it won. settled: functions that compile no more, or run
+    as they are because that was measured to be faster. backend_errors: what a backend of the user's
+    own raised. program_errors: graphs that no stage could compile because the program raises there,
     without a compiler too. narrowed: functions whose graphs were made again with less left open, as
     a stage did not take a size, a number or what depends on data; why.
     """
