@@ -14,7 +14,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -53,6 +53,19 @@ class GraphInput:
         return isinstance(self.source, CallResultSource)
 
 
+class CopiedTensor(NamedTuple):
+    """A copy in place of a view, or a tensor made in place of one that eager keeps: what it is of,
+    their versions then, where and why the graph is to end if that shows. seen: called then."""
+
+    copy: torch.Tensor
+    whole: torch.Tensor
+    copy_version: int
+    whole_version: int
+    step: int
+    report: Any
+    seen: Callable[[], object] = lambda: None
+
+
 class GraphBuilder:
     """Records operations; `finish` cuts what is not wanted and makes the module. device: where
     tensors are made that name no device."""
@@ -77,8 +90,7 @@ class GraphBuilder:
         # Steps at which operations with a history were recorded, where there is a clock.
         self.clock: weakref.WeakMethod[Callable[[], int]] | None = None
         self.steps: dict[fx.Node, int] = {}
-        #: copies in place of views: the copy, what it is of, its version then, the step, a report
-        self.copied: list[tuple[torch.Tensor, torch.Tensor, int, int, Any]] = []
+        self.copied: list[CopiedTensor] = []
         #: values of tensors made here that have a `.grad`: leaves, and those that are to keep one
         self.own_leaves: list[Any] = []
         self.retaining: list[Any] = []

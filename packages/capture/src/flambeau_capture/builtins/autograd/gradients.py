@@ -308,12 +308,15 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
 def copy_that_shows(
     graph: GraphBuilder, outputs: Sequence[fx.Node]
 ) -> tuple[int, BreakReport] | None:
-    """Where to stop before a copy of what eager has a view of, if it is written to or leaves."""
+    """Where to stop before a copy of what eager has a view of, or keeps for later calls, if it is
+    written to or leaves."""
     leaving = [value for node in outputs if isinstance(value := node.meta["val"], torch.Tensor)]
-    for copy, whole, version, step, report in graph.copied:
-        written = version_of(copy) != 0 or version_of(whole) != version
-        if written or any(compat.same_memory(copy, value) for value in leaving):
-            return step, report
+    for each in graph.copied:
+        versions = version_of(each.copy), version_of(each.whole)
+        written = versions != (each.copy_version, each.whole_version)
+        if written or any(compat.same_memory(each.copy, value) for value in leaving):
+            each.seen()
+            return each.step, each.report
     return None
 
 

@@ -15,6 +15,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
+from flambeau_capture.graph.builder import CopiedTensor
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
@@ -275,7 +276,9 @@ def _pick(tx: Tracer, tensor: Value, dim: int, index: Value) -> Value | None:
     keys = ListValue([*(Constant(None) for _ in range(dim)), index])
     made = tensor_call(tx, "call_function", compat.index_operator(), [tensor, keys])
     report = BreakReport(REASONS["FB0002"], "x[i] of a tensor i", tx.user_lines())
-    tx.graph.copied.append((made.fake, tensor.fake, version_of(tensor.fake), tx.step(), report))
+    version = version_of(tensor.fake)
+    copied = CopiedTensor(made.fake, tensor.fake, 0, version, tx.step(), report)
+    tx.graph.copied.append(copied)
     return made
 
 
