@@ -9,12 +9,11 @@ import torch
 def of(make):
     """A cached function, a cached method's owner, and both forgotten between worlds."""
 
-    class Owner:
-        @functools.cache
-        def method(self, n):
-            return make(n)
+    def method(self, n):
+        return make(n)
 
-    return functools.lru_cache(make), Owner()
+    owner = type("Owner", (), {"method": functools.cache(method)})()
+    return functools.lru_cache(make), owner
 
 
 MAKES = {
