@@ -612,8 +612,8 @@ def test_a_stage_that_does_not_take_sizes_by_data_is_named() -> None:
             raise RuntimeError("no such sizes here")
         return gm.forward
 
-    compiled = flambeau.compile(lambda x, t: x * t.item(), backend="none_by_data")
-    given = torch.randn(3), torch.tensor(2.5)
+    compiled = flambeau.compile(lambda x, t: x * t.sum().item(), backend="none_by_data")
+    given = torch.randn(3), torch.tensor([1.0, 1.5])
     torch.testing.assert_close(compiled(*given), given[0] * 2.5)
     (told,) = flambeau.report(compiled).narrowed
     assert "ends its graphs where a size depends on data" in told and "no such sizes" in told

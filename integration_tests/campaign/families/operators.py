@@ -180,7 +180,7 @@ class Drawing:
             form = chance.random()
             if form < 0.3:
                 return literal
-            if form < 0.45 and value.numel() and value.dim():
+            if form < 0.45 and value.numel() and value.dim() and value.dtype == torch.int64:
                 least = int(value.min())
                 return (
                     f"torch.full({tuple(value.shape)}, {least}, dtype={value.dtype}, device=DEVICE)"

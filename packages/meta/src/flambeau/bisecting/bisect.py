@@ -242,7 +242,9 @@ def bisect(
     The function is run often, each time on copies of its arguments and with the state of the
     modules that it reaches put back. What else it writes to, it writes to each time.
     """
-    with tempfile.TemporaryDirectory(prefix="flambeau-bisect-") as folder:
+    # a compiler of headers may still be writing there
+    cleared = tempfile.TemporaryDirectory(prefix="flambeau-bisect-", ignore_cleanup_errors=True)
+    with cleared as folder:
         program = TrialProgram(fn, [(args, kwargs), *also], options or {}, folder, check)
         layers, seen = LAYERS, Seen()
         if backend not in [ends for _, ends, _ in LAYERS]:
