@@ -464,26 +464,6 @@ def test_derivatives_of_spreads_divide_by_the_size(spread: str, chosen: bool, ba
     assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_weights_by_counts_of_classes(backend: str) -> None:
-    """As many as are named, though the counts might be more: one graph for open sizes."""
-
-    def loss(scores: Tensor, labels: Tensor) -> Tensor:
-        weights = 1 / torch.bincount(labels, minlength=4).clamp(min=1).float()
-        return F.cross_entropy(scores, labels, weight=weights)
-
-    compiled = flambeau.compile(loss, backend=backend, dynamic=True)
-    for size in (7, 5, 12, 9):
-        scores, labels = torch.randn(size, 4, requires_grad=True), torch.randint(0, 4, (size,))
-        for each in (compiled, loss):
-            each(scores, labels).backward()
-        assert scores.grad is not None
-        (expected,) = torch.autograd.grad(loss(scores, labels), scores)
-        torch.testing.assert_close(scores.grad, 2 * expected)
-        torch.testing.assert_close(compiled(scores, labels), loss(scores, labels))
-    assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
-
-
 @pytest.mark.parametrize("most", [-1, 7])
 def test_classes_are_checked_as_eager_does(most: int) -> None:
     def program(y: Tensor, t: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ def rows(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
     count = tensor.fake.shape[0]
     if not isinstance(count, torch.SymInt) or not compat.own_data_symbols(count):
         return None
-    rule = _ROWS.get(operator_name(tensor.node.target).partition(".")[0])
+    rule = _ROWS.get(operator_name(tensor.node.target))
     return None if rule is None else rule(tx, tensor, count)
 
 
@@ -134,7 +134,7 @@ def _counts(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue
     least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
     if not isinstance(least, int) or not 0 < least <= _MOST:
         return None
-    said = "counts, as if no number were beyond `minlength`"
+    said = "a loop over counts, as if no number were beyond `minlength`"
     if not _is_in_general(tx, count, least, said):
         return None
     return tensor_call(tx, "call_method", "view", [tensor, Constant(least)])

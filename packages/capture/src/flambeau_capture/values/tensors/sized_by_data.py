@@ -64,18 +64,13 @@ def one_hot(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
 
 
 def bincount(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`bincount(x, minlength=n)`: as if no number were beyond, which the graph checks."""
+    """`bincount(x, minlength=n)` where data decides n: as if no number were beyond, which the graph
+    checks."""
     given = dict(zip(("self", "weights", "minlength"), args)) | dict(kwargs)
     x, least = given.get("self"), given.get("minlength", _ZERO)
     if not isinstance(x, TensorValue) or x.fake.dim() != 1 or x.fake.dtype != torch.int64:
         return None
-    if "weights" in given or not tx.data_sizes():
-        return None
-    if isinstance(least, Constant) and not is_by_data(least):
-        operands: list[Value] = [x, Constant(None), least]
-        made = graph_call(tx, "call_function", torch.ops.aten.bincount.default, operands, {})
-        return tx.tensor_rules.rows(tx, made) or made if isinstance(made, TensorValue) else made
-    if not is_by_data(least) or not tx.answers_in_general():
+    if not is_by_data(least) or "weights" in given or not tx.answers_in_general():
         return None
     if not checked(tx, ">=", least, "bincount of a negative length"):
         return None
