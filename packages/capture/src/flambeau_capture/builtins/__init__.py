@@ -5,6 +5,7 @@ import, registers what it handles.
 """
 
 from flambeau_capture.builtins import (
+    cached_functions,
     construction,
     containers,
     introspection,

@@ -329,11 +329,12 @@ class FrameConversion:
         switches = any(node.target is compat.enter_inference for node in module.graph.nodes)
         fixed = session.shapes.constants()
         compat.is_captured(graph.fake_mode)
+        check_less = partial(converter.dynamics.check_less, self.code)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
         if session.assumed and what_it_leaves(
             module.graph, inputs, graph.effects, replace(calls_that_raise, drew=False)
         ):
-            raise CaptureAgain(partial(self.converter.dynamics.check_less, self.code))
+            raise CaptureAgain(check_less)
         module.meta["assumed"] = tuple(session.assumed)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
@@ -349,7 +350,7 @@ class FrameConversion:
             calls_that_raise = replace(calls_that_raise, drew=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and session.assumed:
-            raise CaptureAgain(partial(self.converter.dynamics.check_less, self.code))
+            raise CaptureAgain(check_less)
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:

@@ -151,7 +151,9 @@ class _CodeHistory:
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
     no_data_sizes: bool = False
-    early_numbers = False  # whether numbers of tensors of one element are read before the graph
+    early_numbers: bool = (
+        False  # whether numbers of tensors of one element are read before the graph
+    )
     general: bool | None = None  # whether Python's queries of counts were answered in general
     checks: bool | None = None  # whether graphs have checked what the program raises for
     called: bool = False
