@@ -28,7 +28,7 @@ from flambeau_aot._torch_compat import (
     version,
     watch_unpacking,
 )
-from flambeau_aot.joint.cotangents import reached_from
+from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects, in_graph
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import IsInput, LiteralResult, ResultNode, SameResult
@@ -115,16 +115,18 @@ def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
     )
 
 
+Reached = Mapping[Any, Cotangents]
+"""For each node of autograd, the tangents from which it is reached."""
+
 Kept = tuple[tuple[fx.Node, frozenset[int]], ...]
 """What is kept for a backward pass, each with the cotangents that it is kept for."""
 
 
-def kept_by_autograd(effects: Effects, history: History) -> Callable[[], Kept]:
+def kept_by_autograd(effects: Effects, history: History, reached: Reached) -> Callable[[], Kept]:
     """What the nodes keep for a backward pass, whether or not their formulas read it: to be called
     when the pass is recorded. A user's derivative keeps what it unpacks, or nothing; a node that
     keeps something else looks at the versions of all of it."""
     tracer = effects.tracer
-    reached = reached_from([end.grad_fn for end in effects.ends])
     by_node: dict[Any, list[fx.Node]] = {}
     unpacked: set[Any] = set()
     for node, _ in history:
@@ -161,11 +163,10 @@ def refuse_written_aliases(effects: Effects, history: History) -> None:
 
 
 def partly_reached(
-    effects: Effects, history: History, apart: Container[int]
+    effects: Effects, history: History, reached: Reached, apart: Container[int]
 ) -> tuple[tuple[int, frozenset[int]], ...]:
     """The inputs that require grad to which autograd has no way from every result, each with the
     tangents that lead to it. Left out: static ones, which are leaves, and those in `apart`."""
-    reached = reached_from([end.grad_fn for end in effects.ends])
     leaves = {id(getattr(node, "variable", None)): reached[node] for node, _ in history}
     every, inputs = len(effects.ends), effects.stand_ins
     found = {
@@ -176,16 +177,14 @@ def partly_reached(
     return tuple((place, own) for place, own in found.items() if len(own) < every)
 
 
-def user_derivatives(effects: Effects, history: History) -> tuple[frozenset[int], ...]:
+def user_derivatives(history: History, reached: Reached) -> tuple[frozenset[int], ...]:
     """For each derivative of a user's, the tangents that lead to it."""
-    reached = reached_from([end.grad_fn for end in effects.ends])
     return tuple(reached[node] for node, _ in history if of_a_user(node))
 
 
-def freed_with(effects: Effects, history: History) -> tuple[frozenset[int], ...]:
+def freed_with(effects: Effects, history: History, reached: Reached) -> tuple[frozenset[int], ...]:
     """For each tangent, those that reach a node, with something that it keeps, which this one
     reaches too: a backward pass from it frees that, and one from those raises afterwards."""
-    reached = reached_from([end.grad_fn for end in effects.ends])
     kept = {reached[node] for node, _ in history if keeps_something(node)}
     count = len(effects.differentiable)
     return tuple(

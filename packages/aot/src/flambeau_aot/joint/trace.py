@@ -53,6 +53,7 @@ from flambeau_aot.intercept.registry import Interception
 from flambeau_aot.intercept.sparse_embeddings import Use
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.checkpoint_regions import mark
+from flambeau_aot.joint.cotangents import reached_from
 from flambeau_aot.joint.differentiate import NeedsAccumulation, WrittenInBackward, backward_part
 from flambeau_aot.joint.dispatch_mode import (
     FRESH,
@@ -277,7 +278,9 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     history = autograd_nodes([end.grad_fn for end in effects.ends])
     refuse_written_aliases(effects, history)
     # before the backward pass lets go of what is kept
-    kept, freed = kept_by_autograd(effects, history), freed_with(effects, history)
+    reached = reached_from([end.grad_fn for end in effects.ends])
+    kept = kept_by_autograd(effects, history, reached)
+    freed = freed_with(effects, history, reached)
     with _python_forms(environment is not None, attempt.decompositions):
         found = backward_part(effects, sparse)
     count, extra = input_plan.static, len(tracer.constants)
@@ -310,8 +313,8 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         reentrant=reentrant_tangents(effects, history),
         result_nodes=result_nodes(effects, history),
         freed_with=freed,
-        partly=partly_reached(effects, history, apart),
-        users=user_derivatives(effects, history),
+        partly=partly_reached(effects, history, reached, apart),
+        users=user_derivatives(history, reached),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )
     return Joint(

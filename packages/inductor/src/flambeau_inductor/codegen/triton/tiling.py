@@ -172,8 +172,9 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     if padded > MAX_PERSISTENT:
         return looped(LOOPED_BLOCK, LOOPED_WARPS)
     at_once = REDUCTION_BLOCK // max(2, most)
-    share = next_power_of_two(shared_by_rows(loop))
-    if shared_by_rows(loop):
+    operands = shared_by_rows(loop)
+    share = next_power_of_two(operands)
+    if operands:
         at_once = SHARED_BLOCK // share
     together = max(1, min(at_once // padded, next_power_of_two(rows)))
     while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
