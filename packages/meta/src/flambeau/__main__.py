@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from flambeau.__about__ import __version__
 from flambeau.errors import FlambeauError
 
 
@@ -104,6 +105,9 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:
+        print(f"flambeau {__version__}")
+        return 0
     if not given or given[0] not in COMMANDS:
         if given and not given[0].startswith("-"):
             print(f"unknown command {given[0]!r}\n", file=sys.stderr)
