@@ -177,7 +177,8 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue) and not refuses_tensors(right):
         return graph_call(tx, "call_function", fn, [left, right], {})
     own = left.special(tx, name) or _has_python_method(left, name)
-    if own or (isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None):
+    by_class = isinstance(left, ObjectValue | OpaqueValue)  # which changes in place, in C
+    if own or (by_class and find_in_class(left.cls, name) is not None):
         by = call_special(tx, left, name, [right]) if own else None
         found = left.call_method(tx, name, [right], {}) if by is None else by
         if not declined(found):
