@@ -1,7 +1,7 @@
 """Rows of `torch.profiler` for compiled graphs and their generated kernels.
 
-In: a wrapper's call, and the same with kernels that can be told apart. Out: spans by
-`record_function`. Invariant: without a profiler a call reads one flag; the text that is profiled is
+In: a wrapper's text, and the kernels that it calls by name. Out: spans by `record_function`.
+Invariant: without a profiler a call reads one flag; the text that is profiled is
 the one that runs.
 """
 

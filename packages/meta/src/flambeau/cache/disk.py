@@ -86,7 +86,7 @@ def prune(most: int | None = None, folder: str | Path | None = None) -> int:
 
 def verify(folder: str | Path | None = None) -> list[Path]:
     """The entries whose files are not those that were written. Nothing is removed: a broken entry
-    is made anew when it is next asked for."""
+    is made anew when it is next looked up."""
     return [
         each.folder for each in size_limit.entries_under(_folder(folder)) if not intact(each.folder)
     ]
