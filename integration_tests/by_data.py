@@ -22,13 +22,15 @@ Make = Callable[[int], Sequence[Tensor]]
 @dataclass(frozen=True)
 class Case:
     """A program, what it is given for a count, and whether gradients are compared. in_parts:
-    backends that refuse it by name: the graph ends where a size depends on data."""
+    backends that refuse it by name: the graph ends where a size depends on data. eager_at: counts
+    for which an operator means something else, or raises, so that such a call runs eagerly."""
 
     program: Callable[..., Any]
     make: Make
     trains: bool = True
     backends: Sequence[str] = ("aot_eager", "inductor")
     in_parts: Sequence[str] = ()
+    eager_at: Sequence[int] = ()
 
 
 class Cases(dict[str, Case]):
