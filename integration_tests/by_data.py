@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -69,3 +70,15 @@ def ran(fn: Callable[..., Any], given: Sequence[Tensor], trains: bool) -> Any:
     if found:
         sum(found).backward()
     return result, [x.grad for x in copies]
+
+
+def compared(program: Any, compiled: Any, given: Sequence[Tensor], trains: bool = True) -> None:
+    """As eager: results and gradients, or the error."""
+    try:
+        want = ran(program, given, trains)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            ran(compiled, given, trains)
+        return
+    got = ran(compiled, given, trains)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)

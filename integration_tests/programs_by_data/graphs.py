@@ -92,9 +92,7 @@ def messages_of_edges_by_mlp(x: Tensor, edges: Tensor, kept: Tensor) -> Tensor:
     source, target = edges[:, kept].unbind(0)
     pair = torch.cat([x[source], x[target] - x[source]], -1)
     made = (pair @ torch.ones(8, 4) * 0.1).tanh()
-    most = torch.full_like(x, -1e9).scatter_reduce(
-        0, target[:, None].expand_as(made), made, "amax"
-    )
+    most = torch.full_like(x, -1e9).scatter_reduce(0, target[:, None].expand_as(made), made, "amax")
     return most.masked_fill(most < -1e8, 0)
 
 

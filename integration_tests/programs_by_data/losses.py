@@ -33,7 +33,7 @@ def class_weights_by_count(scores: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(scores, labels, weight=weight, ignore_index=-1, reduction="sum")
 
 
-@case(scored)
+@case(scored, eager_at=[0, 1])
 def focal_loss_of_what_is_labelled(scores: Tensor, labels: Tensor) -> Tensor:
     kept = labels >= 0
     scores, target = scores[kept], F.one_hot(labels[kept], 4).float()
@@ -142,12 +142,10 @@ def points_by_uncertainty(scores: Tensor, ignored: Tensor, target: Tensor) -> Te
     flat = scores[:, 0][~ignored]
     k = flat.shape[0] // 2
     least = (-flat.detach().abs()).topk(k).indices
-    return F.binary_cross_entropy_with_logits(
-        flat[least], target[~ignored][least], reduction="sum"
-    )
+    return F.binary_cross_entropy_with_logits(flat[least], target[~ignored][least], reduction="sum")
 
 
-@case(scored)
+@case(scored, eager_at=[0])
 def lovasz_of_what_is_valid(scores: Tensor, labels: Tensor) -> Tensor:
     valid = labels >= 0
     likely, wanted = scores.softmax(1)[valid], labels[valid]

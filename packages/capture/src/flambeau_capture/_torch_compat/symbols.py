@@ -284,6 +284,8 @@ def supposing(mode: Any, error: Exception | None, run: Callable[[], Any]) -> Any
             return None
         first = getattr(condition, "rel_op", "") == "!="  # two sizes differ in general
         for answer in (first, not first):
+            if not _relations(condition, answer):
+                continue
             tried[condition] = answer
             environment.supposed = dict(tried)
             try:
@@ -292,7 +294,7 @@ def supposing(mode: Any, error: Exception | None, run: Callable[[], Any]) -> Any
                 result = answered(other)
             if result is not None:
                 return result
-            del tried[condition]
+        tried.pop(condition, None)
         return None
 
     try:
@@ -300,12 +302,25 @@ def supposing(mode: Any, error: Exception | None, run: Callable[[], Any]) -> Any
     finally:
         environment.supposed = {}
     for condition, answer in tried.items():
-        holds = symbolic_condition(mode, condition)
-        assume(holds if answer else holds.__sym_not__())
+        for relation in _relations(condition, answer):
+            assume(symbolic_condition(mode, relation))
     return result
 
 
-_MOST_SUPPOSED = 4
+def _relations(condition: Any, answer: bool) -> list[Any]:
+    """The relations that all hold where a condition has this answer; none: it is no sum of such."""
+    kind = type(condition).__name__
+    if kind == "Not":
+        return _relations(condition.args[0], not answer)
+    if kind == ("And" if answer else "Or"):
+        parts = [_relations(part, answer) for part in condition.args]
+        return sum(parts, []) if all(parts) else []
+    if not condition.is_Relational:
+        return []
+    return [condition if answer else condition.negated]
+
+
+_MOST_SUPPOSED = 8
 
 
 def undecided_condition(error: BaseException | None) -> Any:
