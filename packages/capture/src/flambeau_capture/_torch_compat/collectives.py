@@ -139,5 +139,3 @@ class Finished(dist.Work if AVAILABLE else object):  # type: ignore[misc]
         future: Any = torch.futures.Future()
         future.set_result(self._tensors)
         return future
-
-
