@@ -32,7 +32,7 @@ from flambeau_inductor.ir.program import (
     each_leaf,
     leaves,
 )
-from flambeau_inductor.ir.steps import Compute
+from flambeau_inductor.ir.steps import Compute, sizes_known
 from flambeau_inductor.ir.tensors import (
     Attribute,
     IndexCheck,
@@ -177,12 +177,7 @@ def checked_first(steps: Sequence[Compute]) -> list[Compute]:
             found.append(step)
             continue
         names = {name for each in leaves(step.args) for name in data_sizes_in(each)}
-        given = [
-            place
-            for place, other in enumerate(found)
-            if isinstance(other, Extern) and any(size.name in names for size in other.sizes)
-        ]
-        found.insert(max(given, default=-1) + 1, step)
+        found.insert(sizes_known(found, names), step)
     return found
 
 
