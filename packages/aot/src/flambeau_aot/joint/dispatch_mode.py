@@ -350,6 +350,8 @@ class JointTracer(TorchDispatchMode):
                 return self._run(
                     permute, (self._run(func, (inside, *args[1:]), kwargs), inverse(order)), {}
                 )
+        if func is torch.ops.aten.as_strided.default:
+            self._refuse_outside(args)
         rule = self.decompositions.get(func)
         refused = not self._depth and _is_refused(func, args, kwargs)
         if rule is not None and not refused:
@@ -441,8 +443,6 @@ class JointTracer(TorchDispatchMode):
         args = self._lift_constants(args)
         if not self.draws_in_backward and torch.Tag.nondeterministic_seeded in func.tags:
             raise self._refusal("AO0043")
-        if func is torch.ops.aten.as_strided.default:
-            self._refuse_outside(args)
         if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
             raise self._refusal("AO0044")
         mode = self.fakes.mode
