@@ -128,6 +128,28 @@ def test_a_dtype_that_eager_refuses_of_an_unread_result(name: str, decomposed: b
     assert outcome(compiled, i) is NotImplementedError
 
 
+OUTSIDE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of a sum": lambda x: x.sum().as_strided((3, 4), (4, 1)),
+    "of a copy": lambda x: x.clone().as_strided((3, 4), (4, 1), 1),
+    "of a part": lambda x: (x + 1)[0].as_strided((3, 4), (4, 1), 4),
+    "of a written one": lambda x: x.clone().mul_(2).as_strided((13,), (1,)),
+}
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_view_of_memory_that_is_not_there(name: str, decomposed: bool) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        OUTSIDE[name](x)
+        return x + 1
+
+    x = torch.ones(3, 4)
+    assert outcome(fn, x) is RuntimeError
+    table = flambeau_prims.decompositions() if decomposed else {}
+    with pytest.raises(Exception, match="AO0046"):
+        aot.aot_function(fn, aot.run_as_is, decompositions=table)(x)
+
+
 def test_what_a_decomposition_leaves_is_computed_though_unread() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         torch.mm(x, x)
