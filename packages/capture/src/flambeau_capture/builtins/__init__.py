@@ -6,6 +6,7 @@ import, registers what it handles.
 
 from flambeau_capture.builtins import (
     cached_functions,
+    collectives,
     construction,
     containers,
     introspection,
