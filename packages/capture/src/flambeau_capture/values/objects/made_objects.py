@@ -104,8 +104,8 @@ def _new_array(code: str, data: bytes) -> Any:
     return made
 
 
-def _new_text(state: Any) -> io.StringIO:
-    made = io.StringIO()
+def _new_text(state: Any) -> Any:
+    made: Any = io.StringIO()
     if state is None:
         made.close()
     else:
@@ -113,8 +113,8 @@ def _new_text(state: Any) -> io.StringIO:
     return made
 
 
-def _new_bytes(state: Any) -> io.BytesIO:
-    made = io.BytesIO()
+def _new_bytes(state: Any) -> Any:
+    made: Any = io.BytesIO()
     if state is None:
         made.close()
     else:
