@@ -127,7 +127,7 @@ class FrameConversion:
             except Restart as restart:
                 if stop_at is not None and restart.step >= stop_at:
                     raise SkipFrame("interpretation does not repeat itself") from None
-                stop_at, reason = restart.step, self._explained(restart.report)
+                stop_at, reason = restart.step, restart.report
             except Unreconstructible as missing:
                 if missing.step < 1 or (stop_at is not None and missing.step >= stop_at):
                     raise SkipFrame(str(missing)) from None
@@ -283,6 +283,7 @@ class FrameConversion:
         code = self._compile(session, plan, number, ended.chain)
         self._note_dynamics(names.latest, report)
         self.outcome, self.stopped, self.in_parts = "break", report, True
+        report = self._explained(report)
         self.converter.records.breaks.append(report)
         self.converter.publish("break", report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
