@@ -242,5 +242,5 @@ for _fn in (*_module_functions(math), *_module_functions(cmath)):
 
     handles(_fn)(_math)
 
-pure(bin, hex, oct, chr, ord, str.maketrans, int.from_bytes, float.fromhex, bytes.fromhex,
+pure(bin, hex, oct, chr, ord, str.maketrans, float.fromhex, bytes.fromhex,
      bytes.maketrans)  # fmt: skip
