@@ -3,6 +3,7 @@ it is not so is eager's."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -222,3 +223,103 @@ def test_a_stage_that_does_not_take_sizes_by_data_is_named() -> None:
     (told,) = flambeau.report(compiled).narrowed
     assert "ends its graphs where a size depends on data" in told and "no such sizes" in told
     assert f"made again: {told}" in str(flambeau.report(compiled))
+    (ended,) = flambeau.report(compiled).breaks
+    assert "no such sizes here" in ended and "x * t.sum().item()" in ended
+
+
+def test_a_number_is_named_by_what_reads_it_and_where() -> None:
+    def program(x: Tensor, mask: Tensor) -> Tensor:
+        count = x[mask].shape[0]
+        return x * 2 if count * 2 > 7 else x
+
+    compiled = flambeau.compile(program, backend="aot_eager")
+    for count in COUNTS:
+        compared(program, compiled, rows(count))
+    (told,) = flambeau.report(compiled).breaks
+    assert "getitem() gives at `count = x[mask].shape[0]`" in told and "if count * 2 > 7" in told
+
+
+def whole_numbers(x: Tensor, t: Tensor) -> Any:
+    half = t.item() * 0.5
+    kinds = int, round, math.floor, math.ceil, math.trunc
+    return *(x[: kind(half)] * 2 for kind in kinds), int(half - 3.7), round(half - 2.5)
+
+
+def slices_by_tensors(x: Tensor, t: Tensor) -> Any:
+    y = x * 1
+    y[:t] = 0
+    return x[:t], x[:, : t.clamp(max=4)], y, [row[: t.clamp(max=3)] for row in x][0]
+
+
+def resized_by_an_integer(x: Tensor, t: Tensor) -> Any:
+    return F.interpolate(x[None, None], scale_factor=t.item() + 1)
+
+
+def sums_of_counts(x: Tensor, t: Tensor) -> Any:
+    ends = torch.bincount(t.clamp(max=3)[None], minlength=4).cumsum(0).tolist()
+    return [x[low:high].sum() for low, high in zip([0, *ends], ends, strict=False)]
+
+
+def weights_of_classes(x: Tensor, t: Tensor) -> Any:
+    labels = torch.arange(8) % t.clamp(1, 4)
+    weight = 1.0 / (torch.bincount(labels, minlength=4).float() + 1)
+    return F.cross_entropy(x, labels, weight=weight)
+
+
+def padded_by_a_number(x: Tensor, t: Tensor) -> Any:
+    return F.pad(x, (0, 0, 0, t.item())).unfold(0, 4, 2).sum(-1)
+
+
+def first_of_what_is_chosen(x: Tensor, t: Tensor) -> Any:
+    return x[torch.arange(8) < t][:2] * 2, torch.max(x[torch.arange(8) < t, None], x)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        whole_numbers,
+        slices_by_tensors,
+        resized_by_an_integer,
+        sums_of_counts,
+        weights_of_classes,
+        padded_by_a_number,
+        first_of_what_is_chosen,
+    ],
+)
+def test_numbers_by_data_where_python_and_operators_take_them(program: Any, backend: str) -> None:
+    """One graph, and no call of it is left to Python, not of nothing either."""
+    torch.manual_seed(0)
+    compiled = flambeau.compile(program, backend=backend)
+    for count in COUNTS:
+        compared(program, compiled, numbered(count))
+    report = flambeau.report(compiled)
+    assert (report.graphs, report.breaks, report.narrowed) == (1, (), ())
+    assert "its graph raised" not in str(report)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("least", [0, 1, 1.0])
+def test_the_maximum_of_a_count_and_a_number_is_the_count_in_general(
+    least: float, first: bool
+) -> None:
+    def program(x: Tensor, mask: Tensor) -> Any:
+        count = mask.sum()
+        most = max(least, count) if first else max(count, least)
+        return x[mask].sum() / most, most
+
+    compiled = flambeau.compile(program, backend="aot_eager")
+    for count in (3, 5, 2, 0, 1, 8, 4, 7):
+        compared(program, compiled, rows(count))
+    assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e30])
+def test_a_float_that_is_no_integer_is_pythons(value: float) -> None:
+    def program(x: Tensor, t: Tensor) -> Any:
+        return x * 2, int(t.item())
+
+    compiled = flambeau.compile(program, backend="aot_eager")
+    for number in (2.5, -3.5, value, 1e15):
+        compared(program, compiled, (torch.randn(3), torch.tensor(number)), trains=False)
+    assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())

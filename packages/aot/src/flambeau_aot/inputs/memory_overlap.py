@@ -19,7 +19,13 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import current_value, is_functional, outside_tracing, storage_key
+from flambeau_aot._torch_compat import (
+    current_value,
+    in_general,
+    is_functional,
+    outside_tracing,
+    storage_key,
+)
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import ViewStep
 
@@ -227,7 +233,8 @@ def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     if 0 in shape:
         return True
     expected = 1
-    for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: pair[1]):
+    # which order is tried needs no proof: what follows is one
+    for size, step in sorted(zip(shape, stride, strict=True), key=lambda x: in_general(x[1])):
         if size == 1:
             continue
         if step != expected:

@@ -314,7 +314,7 @@ def _relations(condition: Any, answer: bool) -> list[Any]:
         return _relations(condition.args[0], not answer)
     if kind == ("And" if answer else "Or"):
         parts = [_relations(part, answer) for part in condition.args]
-        return sum(parts, []) if all(parts) else []
+        return [each for part in parts for each in part] if all(parts) else []
     if not condition.is_Relational:
         return []
     return [condition if answer else condition.negated]

@@ -8,9 +8,10 @@ raises, the graph does, and such a call runs eagerly.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -147,7 +148,21 @@ def rows(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
     if not isinstance(count, torch.SymInt) or not compat.own_data_symbols(count):
         return None
     rule = _ROWS.get(operator_name(tensor.node.target))
+    if rule is None and tensor.fake.dim() == 1:  # sums of counts are as many
+        counter = next(filter(functools.partial(_counts_as_many, count), _nodes(tensor)), None)
+        return None if counter is None else _counts(tx, tensor, count, counter)
     return None if rule is None else rule(tx, tensor, count)
+
+
+def _nodes(tensor: TensorValue) -> Iterable[fx.Node]:
+    return tensor.node.graph.find_nodes(op="call_method", target="bincount") + (
+        tensor.node.graph.find_nodes(op="call_function", target=torch.bincount)
+    )
+
+
+def _counts_as_many(count: torch.SymInt, node: fx.Node) -> bool:
+    size = node.meta["val"].shape[0]
+    return isinstance(size, torch.SymInt) and compat.expression(size) == compat.expression(count)
 
 
 def _positions(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
@@ -166,9 +181,12 @@ def _positions(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorVa
     return tensor_call(tx, "call_method", "unsqueeze", [made, Constant(1)])
 
 
-def _counts(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
+def _counts(
+    tx: Tracer, tensor: TensorValue, count: torch.SymInt, counter: fx.Node | None = None
+) -> TensorValue | None:
     """The counts that `bincount` gives: of no number beyond those that it is to count at least."""
-    args, kwargs = tensor.node.args, tensor.node.kwargs
+    counter = counter or tensor.node
+    args, kwargs = counter.args, counter.kwargs
     least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
     if not isinstance(least, int) or not 0 < least <= _MOST:
         return None
