@@ -64,7 +64,8 @@ def group_questions() -> tuple[Any, ...]:
     names = (
         "get_rank", "get_world_size", "get_backend", "get_global_rank", "get_group_rank",
         "get_process_group_ranks", "_get_group_size_by_name", "_resolve_process_group",
-        "_get_default_group", "_rank_not_in_group",
+        "_get_default_group", "_rank_not_in_group", "_get_group_tag",
+        "_find_or_create_pg_by_ranks_and_tag",
     )  # fmt: skip
     return tuple(getattr(own, name) for name in names if hasattr(own, name))
 
