@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
 
+from flambeau_capture.errors import CaptureError
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -213,7 +215,7 @@ class CaptureAgain(Exception):
         self.note = note
 
 
-class Unsupported(RuntimeError):
+class Unsupported(CaptureError):
     """A graph break where `nopython=True` allows none."""
 
     def __init__(self, report: BreakReport) -> None:

@@ -326,14 +326,18 @@ class JointTracer(TorchDispatchMode):
                     permute, (self._run(func, (inside, *args[1:]), kwargs), inverse(order)), {}
                 )
         rule = self.decompositions.get(func)
-        if rule is not None and (self._depth or not _is_refused(func, args, kwargs)):
+        refused = not self._depth and _is_refused(func, args, kwargs)
+        if rule is not None and not refused:
             result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
                 return result
+            refused = not self._depth  # perhaps: eager's kernels of other devices are not called
         elif self._depth and decomposes_itself(func):
             with self:
                 return func.decompose(*args, **kwargs)
         result = self._record(func, args, kwargs)
+        if refused:
+            self.may_raise += tensors_in(result)[:1]
         if self._depth == 0 and is_view_op(func):
             self._note_view(func, args, kwargs, result)
         return result

@@ -12,6 +12,7 @@ from flambeau_capture.builtins import (
     introspection,
     iteration,
     logging_and_warnings,
+    made_objects,
     numbers,
     operator_functions,
     operators,

@@ -54,6 +54,7 @@ def graph_break() -> None:
 graph_break.__dict__[MARK] = BREAK
 
 
+#: attributes of a tensor, of types that `torch.load` takes by default
 _DYNAMIC, _STATIC = "_flambeau_dynamic_dims", "_flambeau_static_dims"
 
 
@@ -69,14 +70,14 @@ def mark_dynamic(
         raise ValueError(f"min {min} is greater than max {max}")
     marks = dynamic_dims(tensor) | dict.fromkeys(_dims(tensor, dim), (min, max))
     setattr(tensor, _DYNAMIC, marks)
-    setattr(tensor, _STATIC, static_dims(tensor) - set(marks))
+    setattr(tensor, _STATIC, set(static_dims(tensor) - marks.keys()))
 
 
 def mark_static(tensor: Any, dim: int | tuple[int, ...] | None = None) -> None:
     """Keep a dimension of a tensor (None: all of them) a constant of its graphs."""
     every = tuple(range(tensor.dim()))
     marked = set(every if dim is None else _dims(tensor, dim))
-    setattr(tensor, _STATIC, static_dims(tensor) | marked)
+    setattr(tensor, _STATIC, marked | static_dims(tensor))
     kept = {one: bounds for one, bounds in dynamic_dims(tensor).items() if one not in marked}
     setattr(tensor, _DYNAMIC, kept)
 

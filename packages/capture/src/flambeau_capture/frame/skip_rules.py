@@ -39,6 +39,7 @@ LIBRARIES: dict[str, LibraryRule] = {
     "torch.nn.functional": _GRAPH,
     "torch.functional": _GRAPH,
     "torch._VF": _GRAPH,
+    "torch.fx._pytree": LibraryRule(),  # generated modules of exported programs call it
     "torch._tensor_str": LibraryRule("FB0003"),
     "torch.autograd.function": LibraryRule("FB0007"),
     "torch.random": LibraryRule("FB0024"),
