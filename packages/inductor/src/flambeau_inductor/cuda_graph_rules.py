@@ -51,8 +51,7 @@ LONG = frozenset({"flambeau_inductor.lstm.default", "flambeau_inductor.lstm_back
 
 def rules_of(program: Program, info: GraphInfo, asked: bool | None) -> Rules | None:
     """The rules; `asked` is None where the choice is ours. None: it is not recorded. A program that
-    communicates is not, whoever asks: a replay starts nothing that other processes could see
-    missing, and a process that records while another runs would wait for ever."""
+    communicates never is: a process that records while another runs might wait for ever."""
     if asked is False or (asked is None and why_not(program) is not None):
         return None
     if any(isinstance(step, Extern) and is_collective(step) for step in program.steps):

@@ -95,6 +95,8 @@ def ranks_of_group(name: str) -> list[int]:
 def group_of_collective(node: torch.fx.Node) -> str | None:
     """The name of the group in which a node communicates; None for any other node."""
     target = node.target
+    if isinstance(target, torch._ops.OpOverloadPacket) and "default" in target.overloads():
+        target = target.default
     if not isinstance(target, torch._ops.OpOverload):
         return None
     if not target.namespace.startswith("_c10d_functional"):

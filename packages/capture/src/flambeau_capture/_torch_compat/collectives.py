@@ -22,7 +22,7 @@ FUNCTIONAL = "torch.distributed._functional_collectives"
 REFUSED_TO_OTHERS = str(Path("torch", "distributed", "nn", "functional.py"))
 MESH = "torch.distributed.device_mesh"
 
-#: what tells a group or a reduction from other objects: they never change
+#: groups and reductions: objects that never change
 GROUPS: tuple[type, ...] = (dist.ProcessGroup,) if AVAILABLE else ()
 REDUCTIONS: tuple[type, ...] = (dist.ReduceOp.RedOpType, dist.ReduceOp) if AVAILABLE else ()
 
@@ -38,9 +38,18 @@ def signature_of(collective: Any) -> inspect.Signature:
 
 def functional(name: str) -> Any:
     """An operator that communicates and writes to nothing. Its shape rule and its derivative are
-    registered when torch's module of them is imported, which a program with collectives needs."""
-    __import__(FUNCTIONAL)
-    return getattr(torch.ops._c10d_functional, name).default
+    registered when torch's module of them is imported."""
+    from torch.distributed import _functional_collectives  # noqa: F401 - few programs need it
+
+    own = torch.ops._c10d_functional
+    return {
+        "all_reduce": own.all_reduce,
+        "broadcast": own.broadcast,
+        "all_gather_into_tensor": own.all_gather_into_tensor,
+        "reduce_scatter_tensor": own.reduce_scatter_tensor,
+        "all_to_all_single": own.all_to_all_single,
+        "wait_tensor": own.wait_tensor,
+    }[name].default
 
 
 def world_questions() -> tuple[Any, ...]:
@@ -64,7 +73,8 @@ def group_questions() -> tuple[Any, ...]:
     names = (
         "get_rank", "get_world_size", "get_backend", "get_global_rank", "get_group_rank",
         "get_process_group_ranks", "_get_group_size_by_name", "_resolve_process_group",
-        "_get_default_group", "_rank_not_in_group",
+        "_get_default_group", "_rank_not_in_group", "_get_group_tag",
+        "_find_or_create_pg_by_ranks_and_tag",
     )  # fmt: skip
     return tuple(getattr(own, name) for name in names if hasattr(own, name))
 
@@ -84,9 +94,9 @@ WAITS_LATER = "_maybe_wrap_tensor"
 def group_of(given: Any, tag: str = "") -> Any:
     """A group as the functional collectives name it: itself, its name, a mesh's axis. Raises what
     they raise."""
-    __import__(FUNCTIONAL)
-    module = sys.modules[FUNCTIONAL]
-    found = module._resolve_group_name(given, tag)
+    from torch.distributed import _functional_collectives  # few programs need it
+
+    found = _functional_collectives._resolve_group_name(given, tag)
     return dist.distributed_c10d._resolve_process_group(found)
 
 
@@ -110,7 +120,7 @@ def _reductions() -> list[Any]:
     return list(dist.ReduceOp.RedOpType.__members__.values())
 
 
-class Finished(dist.Work if AVAILABLE else object):  # type: ignore[misc]
+class FinishedWork(dist.Work if AVAILABLE else object):  # type: ignore[misc]
     """The handle of a collective that has ended: what a graph started, it waited for."""
 
     def __init__(self, *tensors: torch.Tensor) -> None:

@@ -304,7 +304,7 @@ def _communicate(tx: Tracer, call: _Call) -> Sequence[TensorValue]:
 class FinishedValue(Value):
     """The handle of a collective whose wait is in the graph."""
 
-    cls: type = compat.Finished
+    cls: type = compat.FinishedWork
     answers = {"wait": True, "is_completed": True, "is_success": True, "synchronize": None}
 
     def __init__(self, tensors: Sequence[Value]) -> None:
@@ -322,7 +322,7 @@ class FinishedValue(Value):
 
     def reconstruct(self, writer: Any) -> None:
         with writer.building(self):
-            writer.call(compat.Finished, self.tensors)
+            writer.call(compat.FinishedWork, self.tensors)
 
 
 def _collective(fn: Any, form: Form) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -62,13 +62,48 @@ def collectives_of(gm: fx.GraphModule) -> dict[str, list[Started]]:
 @dataclass
 class _Stream:
     """The collectives of one group: those of this rank, and what is known of each other rank's;
-    `notes`: how many were read of each rank, or written by this one."""
+    `place`: where notes are in the store; `notes`: how many were read of each rank, or written by
+    this one."""
 
+    place: str
     rank: int
+    others: dict[int, list[Started]]
     own: list[Started] = field(default_factory=list)
-    others: dict[int, list[Started]] = field(default_factory=dict)
     notes: dict[int, int] = field(default_factory=dict)
     closed: bool = False
+
+    @property
+    def unchecked(self) -> str:
+        """Where a rank that goes on alone says so, for its notes and the others' part there."""
+        return f"{self.place}/unchecked"
+
+    def read(self, store: Any, other: int, wanted: int = 0) -> bool:
+        """Read the notes that a rank has left, and wait until they say so many collectives; whether
+        they do in time."""
+        theirs, pause = self.others[other], 1e-3
+        ended = time.monotonic() + SECONDS
+        while True:
+            number = self.notes.get(other, 0) + 1
+            key = f"{self.place}/{other}/{number}"
+            if store.check([key]):
+                theirs += [Started(*each) for each in json.loads(store.get(key))]
+                self.notes[other] = number
+            elif len(theirs) >= wanted:
+                return True
+            elif time.monotonic() > ended:
+                return False
+            else:
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+
+    def wait(self, store: Any, new: Sequence[Started]) -> None:
+        """Wait until each other rank says what it starts in the place of the first new one."""
+        wanted = len(self.own) - len(new) + 1
+        for other in self.others:
+            if not self.closed and not self.read(store, other, wanted):
+                self.closed = True
+                store.set(self.unchecked, "")
+                warn(_UNCHECKED.format(SECONDS=SECONDS, rank=other, line=new[0].line))
 
     def agreed(self) -> set[Started]:
         """Those that every rank is known to start, by the lines of this rank."""
@@ -97,50 +132,39 @@ class _Streams:
         self._store: Any = None
         self._by_group: dict[str, _Stream] = {}
 
-    def compare(self, group: str, new: Sequence[Started]) -> str | None:
-        """Leave a note for the others of the group, and read theirs; the first difference."""
-        store = compat.default_store()
+    def compare(self, new: Mapping[str, Sequence[Started]]) -> str | None:
+        """Leave notes for the others of each group, and read theirs; the first difference."""
         with self._lock:
+            store = compat.default_store()
             if store is not self._store:  # other processes than before
                 self._store, self._by_group = store, {}
+            pending = [
+                (self._noted(store, group, started), started) for group, started in new.items()
+            ]
+            for stream, started in pending:
+                if stream is not None:
+                    stream.wait(store, started)
+            differences = (self._by_group[group].difference() for group in new)
+            return next(filter(None, differences), None)
+
+    def _noted(self, store: Any, group: str, new: Sequence[Started]) -> _Stream | None:
+        """The group's stream, after a note on what is new; None: there is nothing to compare."""
+        if group not in self._by_group:
             rank, ranks = dist.get_rank(), compat.ranks_of_group(group)
-            stream = self._by_group.setdefault(group, _Stream(rank))
             place = f"flambeau/collectives/{group}/{'-'.join(map(str, ranks))}"
-            others = [other for other in ranks if other != rank]
-            for other in others:  # what they have started since, which this rank took part in
-                _read(store, place, stream, other)
-            stream.closed = stream.closed or store.check([f"{place}/unchecked"])
-            if stream.closed or not others or stream.agreed().issuperset(new):
-                return stream.difference()
-            number = stream.notes[rank] = stream.notes.get(rank, 0) + 1
-            store.set(f"{place}/{rank}/{number}", json.dumps([(s.what, s.line) for s in new]))
-            first, stream.own = len(stream.own), [*stream.own, *new]
-            for other in others:
-                if not _read(store, place, stream, other, first + 1):
-                    stream.closed = True
-                    store.set(f"{place}/unchecked", "")  # the others' notes miss collectives, too
-                    warn(_UNCHECKED.format(SECONDS=SECONDS, rank=other, line=new[0].line))
-            return stream.difference()
-
-
-def _read(store: Any, place: str, stream: _Stream, other: int, wanted: int = 0) -> bool:
-    """Read the notes that a rank has left, and wait until they say so many collectives; whether
-    they do in time."""
-    theirs = stream.others.setdefault(other, [])
-    ended, pause = time.monotonic() + SECONDS, 1e-3
-    while True:
-        number = stream.notes.get(other, 0) + 1
-        key = f"{place}/{other}/{number}"
-        if store.check([key]):
-            theirs += [Started(*each) for each in json.loads(store.get(key))]
-            stream.notes[other] = number
-        elif len(theirs) >= wanted:
-            return True
-        elif time.monotonic() > ended:
-            return False
-        else:
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
+            others = {other: list[Started]() for other in ranks if other != rank}
+            self._by_group[group] = _Stream(place, rank, others)
+        stream = self._by_group[group]
+        for other in stream.others:  # what they have started since, which this rank took part in
+            stream.read(store, other)
+        stream.closed = stream.closed or store.check([stream.unchecked])
+        if stream.closed or not stream.others or stream.agreed().issuperset(new):
+            return None
+        number = stream.notes[stream.rank] = stream.notes.get(stream.rank, 0) + 1
+        text = json.dumps([(each.what, each.line) for each in new])
+        store.set(f"{stream.place}/{stream.rank}/{number}", text)
+        stream.own += new
+        return stream
 
 
 _UNCHECKED = (
@@ -158,11 +182,8 @@ def in_agreement(backend: Backend) -> Backend:
 
     def agreed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        for group, started in (collectives_of(gm) if together else {}).items():
-            found = _streams.compare(group, started)
-            if found is not None:
-                return _raising(found)
-        return backend(gm, example_inputs)
+        found = _streams.compare(collectives_of(gm)) if together else None
+        return _raising(found) if found is not None else backend(gm, example_inputs)
 
     return agreed
 
