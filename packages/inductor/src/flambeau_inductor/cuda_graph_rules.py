@@ -84,15 +84,18 @@ def why_not(program: Program) -> str | None:
             return "the host looks at an index"
         if isinstance(step, Extern) and is_collective(step):
             return f"{step.target} communicates with other processes"
-        if isinstance(step, Extern) and not _only_queues(step.target):
+        if isinstance(step, Extern) and not _only_queues(step):
             return f"{step.target} may wait for the device"
     return None
 
 
-def _only_queues(target: str) -> bool:
-    since = QUEUE_ONLY_FROM.get(target)
+def _only_queues(step: Extern) -> bool:
+    if step.target == "aten.histc.default":  # without a range it brings the extremes to the host
+        given = dict(zip(("self", "bins", "min", "max"), step.args)) | dict(step.kwargs)
+        return given.get("min", 0) != given.get("max", 0)
+    since = QUEUE_ONLY_FROM.get(step.target)
     if since is None:
-        return target in QUEUE_ONLY
+        return step.target in QUEUE_ONLY
     return torch.cuda.is_available() and torch.cuda.get_device_capability() >= since
 
 
