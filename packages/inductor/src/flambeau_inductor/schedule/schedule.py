@@ -14,6 +14,7 @@ from flambeau_inductor.options import Options
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.fuse.fuse import fuse
 from flambeau_inductor.schedule.gpu.rematerialize import (
+    compute_elements_again,
     inline_row_scalars,
     keep_cheaper,
     rematerialize,
@@ -47,6 +48,7 @@ LOOP_PASSES: tuple[Pass[PassContext, Program], ...] = (
     Pass("fuse_rows_and_columns", fuse_rows_and_columns),
     Pass("pipeline_columns", pipeline_columns),
     Pass("inline_row_scalars", inline_row_scalars),
+    Pass("compute_elements_again", compute_elements_again),
     Pass("split_reductions", split_reductions),
     Pass("sink_loops", sink_loops),
     Pass("coalesce_copies", coalesce_copies),
