@@ -15,6 +15,7 @@ from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.communication import overlap_communication
 from flambeau_inductor.schedule.fuse.fuse import fuse
 from flambeau_inductor.schedule.gpu.rematerialize import (
+    compute_elements_again,
     inline_row_scalars,
     keep_cheaper,
     rematerialize,
@@ -48,6 +49,7 @@ LOOP_PASSES: tuple[Pass[PassContext, Program], ...] = (
     Pass("fuse_rows_and_columns", fuse_rows_and_columns),
     Pass("pipeline_columns", pipeline_columns),
     Pass("inline_row_scalars", inline_row_scalars),
+    Pass("compute_elements_again", compute_elements_again),
     Pass("split_reductions", split_reductions),
     Pass("sink_loops", sink_loops),
     Pass("overlap_communication", overlap_communication),
