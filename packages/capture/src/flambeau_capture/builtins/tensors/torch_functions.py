@@ -123,7 +123,8 @@ _facts(
     torch.cuda.is_available, torch.cuda.device_count, torch.cuda.get_device_capability,
     torch.cuda.get_device_name, torch.cuda.get_arch_list, torch.cuda.get_gencode_flags,
     torch.cuda.can_device_access_peer, torch.backends.cuda.is_built,
-    torch.backends.cudnn.version, torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
+    torch.backends.cudnn.version, torch.backends.cudnn.is_available,
+    torch.backends.mkldnn.is_available,
     torch.backends.mps.is_available, torch.distributed.is_available,
     *compat.build_questions(),
 )  # fmt: skip
