@@ -4,6 +4,7 @@ it, and runs it where the program does. Generated: every base, every method."""
 
 import collections
 import enum
+import functools
 import itertools
 import random
 
@@ -224,3 +225,19 @@ def test_a_mapping_is_what_has_keys(given, filled, capture):
 
     case = GIVEN[given], FILLED[filled]
     assert capture(f)(torch.ones(1), *case)[1:] == f(torch.ones(1), *case)[1:]
+
+
+WRAPPED = {
+    "an object": _HasKeys("own"), "a mapping": collections.ChainMap({}), "in C": len,
+    "a class": _HasKeys, "a partial": functools.partial(len), "a function": random.seed,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_wrapper_has_what_it_wraps_has(name, capture):
+    def f(t, wrapped):
+        return t + 1, functools.update_wrapper(lambda: 3, wrapped)
+
+    ours, theirs = (run(torch.ones(1), WRAPPED[name])[1] for run in (capture(f), f))
+    for part in (*functools.WRAPPER_ASSIGNMENTS, "__dict__"):
+        assert getattr(ours, part) == getattr(theirs, part), part

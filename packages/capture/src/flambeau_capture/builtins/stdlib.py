@@ -32,10 +32,18 @@ from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    UserError,
+    Value,
+    needing,
+)
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.functions.builtin_functions import PartialValue
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
 from flambeau_capture.values.functions.call_rules import (
     CODES,
     NAMES,
@@ -52,6 +60,7 @@ from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import TracebackValue
+from flambeau_capture.values.objects.instances import ObjectValue
 
 
 def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
@@ -149,6 +158,17 @@ def _update_wrapper(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if inner.real is not None:
             for name in inner.real.__dict__:
                 made.set_attr(tx, name, inner.get_attr(tx, name))
+    elif isinstance(inner, ObjectValue | BuiltinValue):
+        for name in functools.WRAPPER_ASSIGNMENTS:
+            try:
+                made.set_attr(tx, name, tx.get_attr(inner, name))
+            except UserError as error:
+                if not issubclass(error.value.cls, AttributeError):
+                    raise
+        for name, value in inner.own_entries(tx) if isinstance(inner, ObjectValue) else ():
+            made.set_attr(tx, name, value)
+    else:
+        raise Break("FB0005", f"functools.update_wrapper with {inner.describe()}")
     made.set_attr(tx, "__wrapped__", wrapped)
     return made
 
