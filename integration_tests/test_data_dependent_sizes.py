@@ -120,7 +120,7 @@ def boxes(count: int) -> Sequence[Tensor]:
     return torch.rand(8, 4), torch.rand(8) * 0.5 + torch.arange(8).lt(count) * 0.51
 
 
-@case(boxes, trains=False, in_parts=["aot_eager"])
+@case(boxes, trains=False)
 def best_boxes(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """What passes a threshold, and what no better box overlaps."""
     keep = scores > 0.55
