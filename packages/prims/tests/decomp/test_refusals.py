@@ -44,6 +44,45 @@ def test_whole_numbers_have_no_negative_powers():
         assert outcome(pow_scalar, x, exponent) == expected, (x.dtype, exponent)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32])
+@pytest.mark.parametrize(("base", "exponent"), [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cpu")])
+def test_a_power_that_a_kernel_is_chosen_by_is_left(base, exponent, dtype):
+    """A GPU's kernels for whole numbers take no -1, which is known when it runs."""
+    power = decompositions()[torch.ops.aten.pow.Tensor_Tensor]
+    with FakeTensorMode():
+        x = torch.ones(3, dtype=dtype, device=base)
+        n = torch.ones((), dtype=torch.int64, device=exponent)
+        answer = power(x, n)
+    left = base != exponent and dtype != torch.float32
+    assert (answer is NotImplemented) is left
+
+
+MEMBERS = {
+    "a row": ((6,), (1,)),
+    "steps": ((6,), (3,)),
+    "rows": ((2, 3), (3, 1)),
+    "every other": ((2, 3), (6, 2)),
+    "ones": ((2, 1, 3), (3, 7, 1)),
+    "nothing": ((0, 3), (1, 5)),
+    "columns": ((2, 3), (1, 2)),
+    "repeated": ((2, 3), (1, 0)),
+    "gaps": ((2, 3), (4, 1)),
+}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("layout", MEMBERS)
+def test_members_that_are_no_row_are_a_kernels(layout, device):
+    """A GPU's kernel views what is looked for as one row, and is refused that by the view."""
+    shape, steps = MEMBERS[layout]
+    refused = outcome(torch.empty_strided(shape, steps).view, -1 if 0 not in shape else 0)
+    with FakeTensorMode():
+        tests = torch.empty_strided(shape, steps, device=device)
+        isin = decompositions()[torch.ops.aten.isin.Tensor_Tensor]
+        answer = isin(torch.ones((), device=device), tests)
+    assert (answer is NotImplemented) is (device == "cuda" and isinstance(refused, str))
+
+
 def test_a_range_goes_the_way_of_its_step():
     arange = decompositions()[torch.ops.aten.arange.start_step]
     for start, end, step in itertools.product(ENDS, ENDS, (-1, -0.5, 0, 1, 2)):

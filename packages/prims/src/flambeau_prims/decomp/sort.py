@@ -7,6 +7,7 @@ Invariant: a 0-d tensor is its own only element, at position 0.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -129,10 +130,19 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Any:
 @decomposition(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
 def isin(
     elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False
-) -> Tensor:
+) -> Any:
     del assume_unique
+    by_views = not is_number(test_elements) and e.on_gpu(test_elements)
+    if by_views and not _is_even(test_elements):  # type: ignore[arg-type]
+        return NotImplemented  # eager views a few of them as one row, or has the message
     found = _among(*_as_tensors(elements, test_elements))
     return p.logical_not(found) if invert else found
+
+
+def _is_even(x: Tensor) -> bool:
+    """Whether a tensor can be viewed as one row: its elements are at even steps in memory."""
+    long = [(n, step) for n, step in zip(x.shape, x.stride()) if not e.is_one(n)]
+    return x.numel() == 0 or all(a == n * step for (_, a), (n, step) in pairwise(long))
 
 
 def _as_tensors(*operands: Operand) -> list[Tensor]:

@@ -123,4 +123,3 @@ def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 _register_functions()
 decomposition(aten.neg.default)(unary(p.neg, SAME))
-decomposition(aten.pow.Tensor_Tensor)(binary(p.pow, SAME))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, elementwise, p
-from flambeau_prims.decomp.pointwise.declared import formula
+from flambeau_prims.decomp.pointwise.declared import binary, formula
 from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import Promotion, is_inexact, result_type
 
@@ -43,6 +43,13 @@ _COMPLEX_POWERS: dict[complex, Callable[[Tensor], Tensor]] = {
 @decomposition(aten.pow.Scalar)
 def pow_of_number(base: Number, x: Tensor) -> Tensor:
     return e.in_format(elementwise(p.pow, (base, x), narrow=True), torch.contiguous_format)
+
+
+@decomposition(aten.pow.Tensor_Tensor)
+def pow_tensor(x: Tensor, exponent: Tensor) -> Any:
+    if e.is_host_scalar(exponent, x) and not is_inexact(result_type((x, exponent))):
+        return NotImplemented  # by its value: eager has no reciprocal of a whole number
+    return binary(p.pow, Promotion.SAME)(x, exponent)
 
 
 @decomposition(aten.pow.Tensor_Scalar)
