@@ -204,6 +204,7 @@ def _refused(rank):
     for name, call in REFUSED.items():
         said = []
         for compiled in (False, True):
+
             def program(x, call=call):
                 call(x)
                 return x + 1
