@@ -84,7 +84,7 @@ def convolved_where_there(x: Tensor, lengths: Tensor) -> Tensor:
     return CONVOLUTION(x.transpose(1, 2)) * mask[:, None]
 
 
-@case(with_lengths)
+@case(with_lengths, backends=["aot_eager"])  # the inductor does not place the rows' maxima yet
 def attended_where_there(x: Tensor, lengths: Tensor) -> Tensor:
     longest = lengths.max().item()
     x = x[:, :longest]

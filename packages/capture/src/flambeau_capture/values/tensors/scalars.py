@@ -162,7 +162,10 @@ def _read_bounds(tx: Tracer, key: SliceValue) -> SliceValue:
         else bound
         for bound in key.bounds
     ]
-    return key if all(map(operator.is_, bounds, key.bounds)) else SliceValue(*bounds)
+    if all(map(operator.is_, bounds, key.bounds)):
+        return key
+    low, high, step = bounds
+    return SliceValue(low, high, step)
 
 
 def _is_integer(fake: torch.Tensor) -> bool:

@@ -84,7 +84,7 @@ def bincount(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
 
 
 def pad(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """By numbers that data decides nothing is cut off, in general: a decomposition asks for it."""
+    """By numbers that data decides nothing is cut off, in general, which decompositions query."""
     given = dict(zip(("input", "pad"), args)) | dict(kwargs)
     amounts = given.get("pad")
     for amount in amounts.parts() if isinstance(amounts, SequenceValue) else []:
