@@ -168,6 +168,16 @@ scoped_dealloc(ScopedCall *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+/* `<compiled f>` shows what was compiled, as it shows itself. */
+static PyObject *
+scoped_repr(ScopedCall *self)
+{
+    PyObject *original = self->dict == NULL ? NULL
+                                            : PyDict_GetItemString(self->dict, "__wrapped__");
+    return PyUnicode_FromFormat("<%s %R>", self->cache == NULL ? "disabled" : "compiled",
+                                original == NULL ? self->fn : original);
+}
+
 static PyMemberDef compiled_members[] = {
     {"fn", T_OBJECT, offsetof(ScopedCall, fn), READONLY, NULL},
     {"cache", T_OBJECT, offsetof(ScopedCall, cache), READONLY, NULL},
@@ -276,6 +286,7 @@ static PyGetSetDef scoped_getset[] = {
         .tp_dealloc = (destructor)scoped_dealloc,                                                 \
         .tp_traverse = (traverseproc)scoped_traverse,                                             \
         .tp_clear = (inquiry)scoped_clear,                                                        \
+        .tp_repr = (reprfunc)scoped_repr,                                                         \
         .tp_call = PyVectorcall_Call,                                                             \
         .tp_vectorcall_offset = offsetof(ScopedCall, vectorcall),                                 \
         .tp_descr_get = scoped_get,                                                               \

@@ -66,3 +66,8 @@ def test_a_file_that_is_not_there_is_one_sentence(name, tmp_path, capsys):
 def test_an_unknown_command_is_named(capsys):
     assert main(["dance"]) == 2
     assert "unknown command 'dance'" in capsys.readouterr().err
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"flambeau {flambeau.__version__}\n"

@@ -25,7 +25,10 @@ _NAMES = {
     "backends": "list_backends register_backend",
     "options": "Options",
     "breaks": "Unsupported",
-    "errors": "ExportError ReplayError BackendError RecompileError CaptureWarning UnknownBackend",
+    "errors": (
+        "BackendError CaptureError CaptureWarning ExportError RecompileError ReplayError "
+        "UnknownBackend"
+    ),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

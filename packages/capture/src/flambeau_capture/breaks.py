@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
 
+from flambeau_capture.errors import CaptureError
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -147,6 +149,10 @@ REASONS: dict[str, Reason] = {
             "an operator needs a number as a constant, and it is another from call to call",
             "call it with few different numbers, or compute with tensors in the operator's place",
         ),
+        "FB0029": (
+            "communication between processes that a graph cannot hold",
+            "use a collective that writes to contiguous tensors which need no gradients",
+        ),
     }.items()
 }
 
@@ -209,7 +215,7 @@ class CaptureAgain(Exception):
         self.note = note
 
 
-class Unsupported(RuntimeError):
+class Unsupported(CaptureError):
     """A graph break where `nopython=True` allows none."""
 
     def __init__(self, report: BreakReport) -> None:

@@ -5,25 +5,29 @@ not ask for errors, except as a warning.
 """
 
 
-class BackendError(RuntimeError):
+class CaptureError(RuntimeError):
+    """Base of the errors that this package raises to a program."""
+
+
+class BackendError(CaptureError):
     """A backend raised, or gave back something that cannot be called."""
 
 
-class ExportError(RuntimeError):
+class ExportError(CaptureError):
     """A function cannot be had as one graph that stands alone; the text says what stands in it."""
 
     is_a_finding = True
 
 
-class RecompileError(RuntimeError):
+class RecompileError(CaptureError):
     """A function would have to be compiled again where that was forbidden; the text says why."""
 
 
-class ReplayError(RuntimeError):
+class ReplayError(CaptureError):
     """A recorded frame cannot be replayed; the text says what is missing."""
 
 
-class CaptureFault(RuntimeError):
+class CaptureFault(CaptureError):
     """Capture itself failed where no fallback is allowed; the text names the user's line."""
 
 
@@ -31,5 +35,5 @@ class CaptureWarning(UserWarning):
     """Something runs eagerly that was to be compiled."""
 
 
-class UnknownBackend(ValueError):
+class UnknownBackend(CaptureError, ValueError):
     """No backend of that name; the text lists those there are."""

@@ -1,11 +1,14 @@
 """What a program says to torch's compiler of sizes, and asks of it, holds for this one too."""
 
+from pathlib import Path
+
 import flambeau_capture
 import pytest
 import torch
 import torch._dynamo
 import torch._dynamo.decorators
 from flambeau_capture.api import compiler_of
+from flambeau_capture.frame.dynamism import marked_dims
 
 THEIRS = torch._dynamo
 
@@ -103,3 +106,12 @@ def test_what_torch_compiled_goes_on_as_torch_compiled_it(target):
     assert len(seen) == 1
     (broken,) = compiler_of(compiled).records.breaks
     assert broken.reason.id == "FB0006"
+
+
+def test_a_tensor_with_our_marks_is_loaded_as_it_is_by_default(tmp_path: Path) -> None:
+    x = torch.randn(3, 4)
+    flambeau_capture.mark_dynamic(x, 0, min=2)
+    flambeau_capture.mark_static(x, 1)
+    torch.save(x, tmp_path / "x.pt")
+    back = torch.load(tmp_path / "x.pt")
+    assert marked_dims(back) == marked_dims(x) == ({0: (2, None)}, frozenset({1}))

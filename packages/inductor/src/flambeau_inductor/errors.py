@@ -6,15 +6,15 @@ In: nothing. Out: the exceptions. Invariant: each message is one sentence that n
 from __future__ import annotations
 
 
-class InductorError(Exception):
+class InductorError(RuntimeError):
     """A graph that this package cannot compile; it names the node or the operation."""
 
 
-class CompilerNotFound(RuntimeError):
+class CompilerNotFound(InductorError):
     """No C++ compiler on this machine: it names what to install."""
 
 
-class CompilerFailed(RuntimeError):
+class CompilerFailed(InductorError):
     """The C++ compiler rejected a generated unit: it carries the first lines of its output."""
 
 

@@ -16,11 +16,18 @@ from typing import TYPE_CHECKING, Any
 from flambeau.__about__ import __version__
 
 if TYPE_CHECKING:
+    from flambeau_aot import AotError as AotError
+    from flambeau_capture import BackendError as BackendError
+    from flambeau_capture import CaptureError as CaptureError
+    from flambeau_capture import CaptureWarning as CaptureWarning
     from flambeau_capture import CompileProfiler as CompileProfiler
+    from flambeau_capture import ExportError as ExportError
     from flambeau_capture import RecompileError as RecompileError
     from flambeau_capture import Unsupported as Unsupported
     from flambeau_capture import allow_in_graph as allow_in_graph
+    from flambeau_capture import assume_constant_result as assume_constant_result
     from flambeau_capture import disable as disable
+    from flambeau_capture import disallow_in_graph as disallow_in_graph
     from flambeau_capture import get_stance as get_stance
     from flambeau_capture import graph_break as graph_break
     from flambeau_capture import is_compiling as is_compiling
@@ -29,6 +36,11 @@ if TYPE_CHECKING:
     from flambeau_capture import reset as reset
     from flambeau_capture import run as run
     from flambeau_capture import set_stance as set_stance
+    from flambeau_capture import substitute_in_graph as substitute_in_graph
+    from flambeau_inductor import CacheWarning as CacheWarning
+    from flambeau_inductor import CompilerFailed as CompilerFailed
+    from flambeau_inductor import CompilerNotFound as CompilerNotFound
+    from flambeau_inductor import InductorError as InductorError
 
     from flambeau import cache as cache
     from flambeau.api import compile as compile
@@ -53,6 +65,8 @@ if TYPE_CHECKING:
     from flambeau.events.logs import set_logs as set_logs
     from flambeau.events.records import Report as Report
     from flambeau.events.records import compile_times as compile_times
+    from flambeau.events.stats import Stats as Stats
+    from flambeau.events.stats import stats as stats
     from flambeau.explaining.explain import Explanation as Explanation
     from flambeau.explaining.explain import explain as explain
     from flambeau.packaging.export import Exported as Exported
@@ -82,6 +96,7 @@ _NAMES = {
     ),
     "flambeau.events.logs": "set_logs",
     "flambeau.events.records": "Report compile_times",
+    "flambeau.events.stats": "Stats stats",
     "flambeau.explaining.explain": "Explanation explain",
     "flambeau.packaging.export": "Exported export load_export",
     "flambeau.packaging.loading": "Loaded load",
@@ -89,10 +104,14 @@ _NAMES = {
     "flambeau.planning": "Plan calibrate plan",
     "flambeau.switching.install": "install uninstall",
     "flambeau.tracing.trace": "trace",
+    "flambeau_aot": "AotError",
     "flambeau_capture": (
-        "CompileProfiler RecompileError Unsupported allow_in_graph disable get_stance graph_break "
-        "is_compiling mark_dynamic mark_static reset run set_stance"
+        "BackendError CaptureError CaptureWarning CompileProfiler ExportError RecompileError "
+        "Unsupported allow_in_graph assume_constant_result disable disallow_in_graph get_stance "
+        "graph_break is_compiling mark_dynamic mark_static reset run set_stance "
+        "substitute_in_graph"
     ),
+    "flambeau_inductor": "CacheWarning CompilerFailed CompilerNotFound InductorError",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 #: modules that run without the siblings that compile

@@ -17,7 +17,7 @@ import flambeau_aot
 import flambeau_capture
 import flambeau_inductor
 
-from flambeau.errors import IncompatibleSiblings
+from flambeau.errors import IncompatibleSiblings, adopt
 
 RANGES: Mapping[str, str] = {
     "flambeau-capture": ">=0.1.0,<0.2",
@@ -86,10 +86,12 @@ def _contains(wanted: str, version: str) -> bool:
 
 
 def check() -> None:
-    """Raise IncompatibleSiblings when a sibling is out of range or speaks another dialect."""
+    """Raise IncompatibleSiblings when a sibling is out of range or speaks another dialect; those
+    that fit raise kinds of `FlambeauError` from now on."""
     wrong = misfits(installed(), dialect())
     if wrong:
         packages = " ".join(f"'{name}{wanted}'" for name, wanted in RANGES.items())
         raise IncompatibleSiblings(
             f"flambeau does not fit {' and '.join(wrong)}: run `pip install {packages}`"
         )
+    adopt(flambeau_capture.CaptureError, flambeau_aot.AotError, flambeau_inductor.InductorError)

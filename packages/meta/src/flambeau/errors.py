@@ -14,7 +14,16 @@ from difflib import get_close_matches
 
 
 class FlambeauError(RuntimeError):
-    """Base of the errors that this package raises."""
+    """Base of the errors that Flambeau raises, those of its siblings included."""
+
+    __slots__ = ()  # laid out as its base is, in whose place `adopt` puts it
+
+
+def adopt(*roots: type[RuntimeError]) -> None:
+    """Make the roots of the siblings' errors kinds of `FlambeauError`, which they stand without."""
+    for root in roots:
+        if not issubclass(root, FlambeauError):
+            root.__bases__ = (FlambeauError,)
 
 
 class FlambeauWarning(UserWarning):

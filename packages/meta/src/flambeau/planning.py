@@ -27,6 +27,7 @@ from torch import fx
 
 from flambeau.events.records import GraphRecord, RecordCollector, operations, recorders_of
 from flambeau.events.stage_products import called
+from flambeau.shown import Shown, counted
 
 KIND = "plan"
 KEY = "samples"
@@ -233,8 +234,8 @@ class PlannedGraph:
     memory: MemoryPlan
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """What compiling a function for these arguments would come to.
 
     seconds: expected, from scratch: with kernels in the cache it is less. error: how far off such
@@ -267,17 +268,18 @@ class Plan:
     def __str__(self) -> str:
         within = "not calibrated: call flambeau.calibrate()"
         if self.error is not None:
-            within = f"give or take {100 * self.error:.0f} %, from {self.samples} graphs"
+            within = f"give or take {100 * self.error:.0f} %, from {counted(self.samples, 'graph')}"
         memory = self.memory
         lines = [
-            f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks",
+            f"{counted(len(self.graphs), 'graph')}, {counted(len(self.breaks), 'graph break')}",
             f"about {self.seconds:.1f} s to compile from scratch ({within})",
             f"memory: {memory.held:,} bytes of parameters and inputs, at most {memory.peak:,} more"
             f" while it runs, at most {memory.kept:,} kept for backward",
         ]
         for graph in self.graphs:
             kind = "training" if graph.training else "inference"
-            text = f"  {graph.name}: {graph.operations} operations, {kind}, {graph.seconds:.1f} s"
+            work = counted(graph.operations, "operation")
+            text = f"  {graph.name}: {work}, {kind}, {graph.seconds:.1f} s"
             lines.append(text)
         lines += [f"  break: {text}" for text in self.breaks]
         return "\n".join(lines)

@@ -120,7 +120,7 @@ def test_progress_is_one_line_that_goes_away():
     finally:
         EVERYTHING.remove(line)
     text = out.getvalue()
-    assert line.lines > 3 and "kernels built" in text and "\n" not in text
+    assert line.lines > 3 and "1 kernel built" in text and "\n" not in text
     assert text.endswith("\r")
 
 

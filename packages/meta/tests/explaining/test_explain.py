@@ -93,7 +93,7 @@ def test_as_a_dictionary(explained):
     assert told["graphs"][0]["halves"][0]["steps"][0]["kind"] in ("kernel", "library")
 
 
-def test_the_dearest_break_comes_first():
+def test_the_most_expensive_break_comes_first():
     import time
 
     def two(x):

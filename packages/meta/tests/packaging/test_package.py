@@ -89,6 +89,18 @@ def test_called_as_the_function(net, x, tmp_path):
     assert loaded.guards and "net" in repr(loaded)
 
 
+def test_a_file_made_without_grad_serves_in_any_grad_mode(net, x, tmp_path):
+    loaded = flambeau.load(package(net, x, tmp_path / "net.flambeau"))
+    assert any(each.requires_grad for each in loaded.state_dict().values())
+    result = loaded(x)
+    torch.testing.assert_close(result["y"], net(x)["y"])
+    assert not result["y"].requires_grad
+    with pytest.raises(ValueError, match=r"argument 0 requires grad, .* made under torch.no_grad"):
+        loaded(x.requires_grad_())
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(x), net(x))
+
+
 def test_what_it_is_called_with_is_checked(net, x, tmp_path):
     loaded = flambeau.load(package(net, x, tmp_path / "net.flambeau"))
     with pytest.raises(ValueError, match=r"argument 0 is float32 \[3, 6\] on cpu, the file is"):

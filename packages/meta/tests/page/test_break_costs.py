@@ -67,7 +67,7 @@ def test_two_breaks_with_no_graph_between_share_the_time():
     assert found == {"FB0001": 2000.0, "FB0005": 5000.0}
 
 
-def test_the_dearest_comes_first_and_threads_do_not_mix():
+def test_the_most_expensive_comes_first_and_threads_do_not_mix():
     other = [{**event, "thread": 2} for event in FIRST_CALL[:-1]]
     late = [{**event, "owner": 1} for event in FIRST_CALL[:-1]] + [
         {**run("second", 40.0), "owner": 1}

@@ -29,6 +29,10 @@ def hidden_from_others(fn: Any) -> Any:
         return region
     if fn.__qualname__ in _BOOKKEEPING and fn.__module__ == "torch._dynamo.mutation_guard":
         return fn.__closure__[0].cell_contents  # of nn.Module, once that compiler has run
+    if fn.__qualname__ == _WITHIN and _of_that_compiler(fn):
+        parts = dict(zip(fn.__code__.co_freevars, fn.__closure__, strict=True))
+        if type(parts["self"].cell_contents).__name__ == _SETTINGS:
+            return parts["func"].cell_contents
     if getattr(fn, UNSEEN, False):
         # what torch hides of its own code, once that compiler has run, is no word of the program
         inner = getattr(fn, "__wrapped__", None)
@@ -39,6 +43,8 @@ def hidden_from_others(fn: Any) -> Any:
 
 #: on a function: `torch.compiler.nested_compile_region` has made it of this one
 _REGION = "__marked_compile_region_fn__"
+#: a function within a context, and the context that sets options of that compiler alone
+_WITHIN, _SETTINGS = "wrap_dunder_call_ctx_manager.<locals>.inner", "DynamoConfigPatchProxy"
 _BOOKKEEPING = frozenset(
     f"install_generation_tagging_init.<locals>.{name}"
     for name in ("patched_init", "patched_setstate")

@@ -54,6 +54,7 @@ def graph_break() -> None:
 graph_break.__dict__[MARK] = BREAK
 
 
+#: attributes of a tensor, of types that `torch.load` takes by default
 _DYNAMIC, _STATIC = "_flambeau_dynamic_dims", "_flambeau_static_dims"
 
 
@@ -69,14 +70,14 @@ def mark_dynamic(
         raise ValueError(f"min {min} is greater than max {max}")
     marks = dynamic_dims(tensor) | dict.fromkeys(_dims(tensor, dim), (min, max))
     setattr(tensor, _DYNAMIC, marks)
-    setattr(tensor, _STATIC, static_dims(tensor) - set(marks))
+    setattr(tensor, _STATIC, set(static_dims(tensor) - marks.keys()))
 
 
 def mark_static(tensor: Any, dim: int | tuple[int, ...] | None = None) -> None:
     """Keep a dimension of a tensor (None: all of them) a constant of its graphs."""
     every = tuple(range(tensor.dim()))
     marked = set(every if dim is None else _dims(tensor, dim))
-    setattr(tensor, _STATIC, static_dims(tensor) | marked)
+    setattr(tensor, _STATIC, marked | static_dims(tensor))
     kept = {one: bounds for one, bounds in dynamic_dims(tensor).items() if one not in marked}
     setattr(tensor, _DYNAMIC, kept)
 
@@ -150,7 +151,7 @@ class _CodeHistory:
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
-    no_data_sizes: bool = False
+    no_data_sizes: str | None = None  # why its graphs end where data decides
     early_numbers: bool = (
         False  # whether numbers of tensors of one element are read before the graph
     )
@@ -188,11 +189,15 @@ class DynamismTracker:
     def data_sizes(self, code: CodeType) -> bool:
         """Whether what depends on data is a symbol."""
         taken = {"sizes", "data"} <= self._taken
-        return taken and self._allowed(code) and not self._seen(code).no_data_sizes
+        return taken and self._allowed(code) and self.no_data_sizes(code) is None
 
-    def refuse_data_sizes(self, code: CodeType) -> None:
+    def refuse_data_sizes(self, code: CodeType, why: str) -> None:
         """From here on its graphs end where a size depends on data."""
-        self._seen(code).no_data_sizes = True
+        self._seen(code).no_data_sizes = why
+
+    def no_data_sizes(self, code: CodeType) -> str | None:
+        """Why its graphs end where a size depends on data; None: they do not."""
+        return self._seen(code).no_data_sizes
 
     def reads_early(self, code: CodeType) -> bool:
         """Whether numbers of tensors of one element are read before the graph: Python needs one."""
@@ -230,7 +235,7 @@ class DynamismTracker:
         if seen.general:
             seen.general = False
             return "ends its graphs where Python decides on a count"
-        seen.no_data_sizes = True
+        seen.no_data_sizes = "what was assumed of data did not hold in most calls"
         return "ends its graphs where a size depends on data"
 
     def assigned(self, code: CodeType, variables: Sequence[str]) -> None:

@@ -39,6 +39,7 @@ LIBRARIES: dict[str, LibraryRule] = {
     "torch.nn.functional": _GRAPH,
     "torch.functional": _GRAPH,
     "torch._VF": _GRAPH,
+    "torch.fx._pytree": LibraryRule(),  # generated modules of exported programs call it
     "torch._tensor_str": LibraryRule("FB0003"),
     "torch.autograd.function": LibraryRule("FB0007"),
     "torch.random": LibraryRule("FB0024"),
@@ -53,6 +54,9 @@ LIBRARIES: dict[str, LibraryRule] = {
             "traceback", "linecache",
         ),
         _OPAQUE,
+    ),
+    **dict.fromkeys(  # written with the collectives that have rules
+        ("torch.distributed._functional_collectives", "torch.distributed.nn.functional"), _ALONE
     ),
     **dict.fromkeys(
         ("numpy", "scipy", "pandas", "sklearn", "matplotlib", "triton", "sympy"),

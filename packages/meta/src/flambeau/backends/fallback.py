@@ -99,7 +99,6 @@ def is_refusal(error: BaseException) -> bool:
         flambeau_aot.AotError,
         flambeau_prims.PrimError,
         flambeau_inductor.InductorError,
-        flambeau_inductor.CompilerNotFound,
         NotForThisBackend,
         BackendMissing,
         WrongAnswer,

@@ -24,6 +24,7 @@ from flambeau.choices import choose
 from flambeau.errors import FlambeauWarning
 from flambeau.events.bus import Listener
 from flambeau.events.records import RecordCollector
+from flambeau.shown import Shown
 from flambeau.testing.comparison import (
     Difference,
     Observed,
@@ -45,8 +46,8 @@ class Tried:
         return f"{self.how}: {'right' if self.difference is None else self.difference}"
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Shown):
     """Where it goes wrong; `layer` is empty where nothing does.
 
     layer: `capture`, `aot`, `prims`, `inductor`, or `backend` for one from outside. step: what in

@@ -22,6 +22,7 @@ from flambeau_capture.observe import logs as capture_logs
 from flambeau.errors import UnknownName
 from flambeau.events.bus import EVERYTHING, AotProduct, KernelsProduct, Listener, StageProduct
 from flambeau.events.records import GraphRecord
+from flambeau.shown import counted
 
 ROOT = "flambeau"
 OWN = {
@@ -147,8 +148,9 @@ def _code(product: KernelsProduct) -> str:
 def _summary(product: GraphRecord) -> str:
     calls = sum(product.externs.values())
     return (
-        f"{product.name}: {product.kind}, {product.nodes} operations, {product.kernels} kernels, "
-        f"{product.fused_ops} fused operations, {calls} library calls, "
+        f"{product.name}: {product.kind}, {counted(product.nodes, 'operation')}, "
+        f"{counted(product.kernels, 'kernel')}, {counted(product.fused_ops, 'fused operation')}, "
+        f"{counted(calls, 'library call')}, "
         f"{sum(product.seconds.values()):.2f} s"
     )
 
@@ -201,8 +203,10 @@ class Progress(Listener):
         if isinstance(product, StageProduct):
             doing = f"{product.graph} {product.half}: {product.stage} done"
         elif isinstance(product, KernelsProduct):
-            doing = f"{product.graph} {product.half}: {product.report.kernels} kernels built"
-        return f"flambeau: {doing} ({graphs} graphs, {seconds:.0f} s)"
+            doing = (
+                f"{product.graph} {product.half}: {counted(product.report.kernels, 'kernel')} built"
+            )
+        return f"flambeau: {doing} ({counted(graphs, 'graph')}, {seconds:.0f} s)"
 
     def _draw(self, text: str) -> None:
         if not text and not self._width:

@@ -21,6 +21,7 @@ from torch import fx
 
 from flambeau.errors import Fault, StageFailure
 from flambeau.events.bus import EventBus
+from flambeau.shown import Shown, ShownText, as_table, counted
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class GraphRecord:
     key: Any = None
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
     """Sums over all graphs of one compiled callable, and capture's own counts.
 
     fallbacks: graphs that a backend could not compile. breaks: why graphs end, each once. guards:
@@ -142,8 +143,9 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.graphs} graphs, {len(self.breaks)} graph breaks, {self.guards} guards, "
-            f"{self.kernels} kernels, {self.fused_ops} fused operations"
+            f"{counted(self.graphs, 'graph')}, {counted(len(self.breaks), 'graph break')}, "
+            f"{counted(self.guards, 'guard')}, {counted(self.kernels, 'kernel')}, "
+            f"{counted(self.fused_ops, 'fused operation')}"
         ]
         lines += [f"  {seconds:8.3f} s  {phase}" for phase, seconds in self.seconds.items()]
         lines += [f"  {count:8d} x  {name} (library)" for name, count in self.externs.items()]
@@ -154,7 +156,7 @@ class Report:
         lines += [f"  made again: {text}" for text in self.narrowed]
         lines += [f"  backend failed: {text}" for text in self.backend_errors]
         if self.faults:
-            lines.append(f"  {len(self.faults)} faults of the compiler:")
+            lines.append(f"  {counted(len(self.faults), 'fault')} of the compiler:")
         lines += [f"    {text}" for text in self.internal_errors]
         lines += [f"  measured: {text}" for text in self.races]
         lines += [f"  settled: {text}" for text in self.settled]
@@ -360,7 +362,7 @@ class TimeRow:
         return self.capture + self.aot + self.lowering + self.compilers + self.other
 
 
-def compile_times(target: Any = None) -> str:
+def compile_times(target: Any = None) -> ShownText:
     """Seconds by function and phase, as a table."""
     rows = compile_time_rows(target)
     numbers = list(zip(*(astuple(row)[2:] for row in rows))) or [(0,)] * 6
@@ -369,12 +371,7 @@ def compile_times(target: Any = None) -> str:
     for row in [*rows, total]:
         function, where, frames, *seconds = astuple(row)
         cells.append([function, where, str(frames), *(f"{s:.3f}" for s in (*seconds, row.total))])
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    padded = (
-        [cell.ljust(w) if n < 2 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths))]
-        for row in cells
-    )
-    return "\n".join("  ".join(row).rstrip() for row in padded)
+    return ShownText(as_table(cells, texts=2))
 
 
 def compile_time_rows(target: Any = None) -> list[TimeRow]:

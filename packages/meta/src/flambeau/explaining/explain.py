@@ -33,6 +33,7 @@ from flambeau.events.bus import GraphRun, Listener, StageProduct
 from flambeau.events.records import GraphRecord, RecordCollector, Report, recorder_of
 from flambeau.events.stage_products import HalfFacts, called, facts_of, in_bytes
 from flambeau.explaining.costs import ConvertedFrame, Figures, Line
+from flambeau.shown import Shown, counted
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ class KeptInEager:
     why: str
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
     """Also unpacks as (summary, out_guards, graphs, ops_per_graph, break_reasons, verbose).
 
     `capture` is capture's own explanation, with the graphs themselves.
@@ -189,7 +190,7 @@ def show(explanation: Explanation) -> str:
 def _parts(found: Explanation) -> Iterator[str | Rule | Table]:
     yield found.summary
     if found.breaks:
-        yield Rule("Breaks, the dearest first")
+        yield Rule("Breaks, the most expensive first")
     for each in found.breaks:
         yield f"{each.id} {each.title}: {each.met}\n  {each.line}"
         if each.run_ms is not None and each.capture_ms is not None:
@@ -200,7 +201,7 @@ def _parts(found: Explanation) -> Iterator[str | Rule | Table]:
     for graph in found.graphs:
         yield Rule(f"{graph.name} of {graph.function} ({graph.kind})")
         yield f"inputs: {', '.join(graph.inputs) or 'none'}"
-        yield f"{len(graph.operations)} operations: {', '.join(graph.operations)}"
+        yield f"{counted(len(graph.operations), 'operation')}: {', '.join(graph.operations)}"
         if graph.failure:
             yield f"runs eagerly: {graph.failure}"
         for half in graph.halves:
@@ -215,7 +216,7 @@ def _parts(found: Explanation) -> Iterator[str | Rule | Table]:
         yield Rule("Kept in eager")
         yield from (f"{kept.what}: {kept.why}" for kept in found.kept_in_eager)
     if found.guards:
-        yield Rule(f"{len(found.guards)} guards")
+        yield Rule(counted(len(found.guards), "guard"))
         yield from (f"- {guard}" for guard in found.guards[:GUARDS_SHOWN])
     if len(found.guards) > GUARDS_SHOWN:
         yield f"  ... {len(found.guards) - GUARDS_SHOWN} more in .guards"
@@ -263,9 +264,23 @@ def explain(
     fn: a function, method or module; or what `flambeau.compile` returned, explained with
     all its calls so far, this one included. backend: for what is not compiled yet.
     """
-    if not args and not kwargs:
-        return lambda *given, **named: _explain(fn, backend, given, named)
-    return _explain(fn, backend, args, kwargs)
+    explainer = Explainer(fn, backend)
+    return explainer(*args, **kwargs) if args or kwargs else explainer
+
+
+@dataclass(frozen=True, repr=False)
+class Explainer(Shown):
+    """`explain(fn)`: explains a call of `fn` with the arguments that it is called with."""
+
+    fn: Callable[..., Any]
+    backend: str | Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Explanation:
+        return _explain(self.fn, self.backend, args, kwargs)
+
+    def __str__(self) -> str:
+        name = getattr(self.fn, "__qualname__", None) or type(self.fn).__name__
+        return f"nothing is explained yet: call flambeau.explain({name})(...) with its arguments"
 
 
 def _explain(

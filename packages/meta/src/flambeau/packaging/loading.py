@@ -27,7 +27,7 @@ from torch.autograd import forward_ad
 
 from flambeau.__about__ import __version__
 from flambeau._torch_compat import pytree
-from flambeau.errors import Refused
+from flambeau.errors import Refused, adopt
 from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import evaluated, open_form_from, written
 
@@ -105,6 +105,8 @@ def _release(version: str) -> tuple[str, ...]:
     return tuple(version.split("+")[0].split(".")[:2])
 
 
+adopt(AotError, flambeau_inductor.InductorError)
+
 KIND = "package"
 WEIGHTS = "weights.pt"
 CALL = "call.json"
@@ -114,7 +116,8 @@ class Loaded:
     """A function out of a file; it is called as the function it was made from.
 
     facts: where and with what it was made. guards: what was assumed about the program when it was
-    made, as text; what a call has to be is checked at each call.
+    made, as text; what a call has to be is checked at each call. A file made under
+    `torch.no_grad()` gives results without a gradient in any grad mode, whatever its weights.
     """
 
     def __init__(self, path: Path, folder: Path, state: Mapping[str, torch.Tensor]) -> None:
@@ -144,6 +147,7 @@ class Loaded:
         tensors = list(self._static.values())
         backward = halves[1] if len(halves) > 1 else None
         self._run = restore(kept.stored, tensors, halves[0], backward)
+        self._grad_mode = kept.stored.grad_mode
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result. Raises TypeError and ValueError for arguments of another form."""
@@ -151,7 +155,8 @@ class Loaded:
         if spec != self._arguments:
             raise TypeError(f"arguments of another structure: {spec}, made for {self._arguments}")
         self._check(leaves)
-        flat = self._run(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        with torch.set_grad_enabled(self._grad_mode and torch.is_grad_enabled()):
+            flat = self._run(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
         return pytree.tree_unflatten(list(flat), self._result)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -201,10 +206,14 @@ class Loaded:
                 f"argument {place} has a tangent of forward-mode differentiation, which the file "
                 "would lose; call the function that it was made from"
             )
-        if leaf.requires_grad and torch.is_grad_enabled() and not form["requires_grad"]:
+        if not (leaf.requires_grad and torch.is_grad_enabled()):
+            return
+        if not (self._grad_mode and form["requires_grad"]):
+            made = "for one that does not" if self._grad_mode else "under torch.no_grad()"
             raise ValueError(
-                f"argument {place} requires grad, and the file is made for one that does not: its "
-                "gradient would be missing (detach it, or call under torch.no_grad())"
+                f"argument {place} requires grad, and the file is made {made}: its gradient would "
+                "be missing (detach it, call under torch.no_grad(), or package with grad enabled "
+                "and an example that requires grad)"
             )
 
     def __repr__(self) -> str:

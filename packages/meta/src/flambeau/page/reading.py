@@ -1,9 +1,10 @@
 """Reader of a trace folder, and the costs of its breaks and kernels.
 
 In: the folder that FLAMBEAU_TRACE or `flambeau.trace` named. Out: one `ProcessEvents` a process;
-breaks with figures, kernels with the time that they lose to a copy, the dearest first. Invariant: a
-line that was cut short (the process was killed) is counted, not an error; nothing outside of the
-folder is read; what happened on two threads, or to two compiled callables, does not mix.
+breaks with figures, kernels with the time that they lose to a copy, the most expensive first.
+Invariant: a line that was cut short (the process was killed) is counted, not an error; nothing
+outside of the folder is read; what happened on two threads, or to two compiled callables, does
+not mix.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def kernel_report(folder: Path, most: int) -> str:
 
 
 def with_costs(events: Sequence[Event]) -> tuple[Event, ...]:
-    """The breaks among the events, each with its `Figures`, the dearest first."""
+    """The breaks among the events, each with its `Figures`, the most expensive first."""
     groups: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
     for event in events:
         groups[event["owner"], event["thread"]].append(event)

@@ -1,0 +1,73 @@
+"""What public values show at a prompt and in a notebook: the text that `print` prints."""
+
+import html
+
+import pytest
+import torch
+
+import flambeau
+from flambeau.events.stats import FunctionStats, Stats
+from flambeau.shown import as_table, counted
+
+
+def wave(x):
+    return (x.sin() + 1).sum()
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    made = flambeau.compile(wave, backend="eager")
+    made(torch.randn(4))
+    return made
+
+
+VALUES = {
+    "report": lambda f: flambeau.report(f),
+    "explanation": lambda f: flambeau.explain(f)(torch.randn(4)),
+    "plan": lambda f: flambeau.plan(wave, torch.randn(4)),
+    "times": lambda f: flambeau.compile_times(f),
+    "stats": lambda f: flambeau.stats(f),
+    "explainer": lambda f: flambeau.explain(wave),
+    "verdict": lambda f: flambeau.bisect(wave, (torch.randn(4),)),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_shows_what_print_prints(compiled, name):
+    value = VALUES[name](compiled)
+    assert repr(value) == str(value) != ""
+    assert value._repr_html_() == f"<pre>{html.escape(str(value))}</pre>"
+    assert not str(value).startswith(type(value).__name__ + "(")
+
+
+def test_a_compiled_function_shows_what_it_was_made_of(compiled):
+    assert repr(compiled) == f"<compiled {wave!r}>"
+    assert repr(flambeau.disable(wave)) == f"<disabled {wave!r}>"
+
+
+def test_numbers_and_columns():
+    assert (counted(1, "graph"), counted(0, "graph")) == ("1 graph", "0 graphs")
+    assert as_table([["a", "n"], ["long", "1"]]) == "a     n\nlong  1"
+
+
+def test_stats_count_calls_and_what_runs_compiled():
+    made = flambeau.compile(wave, backend="eager")
+    for size in (3, 3, 3, 1):
+        made(torch.randn(size))
+    (row,) = flambeau.stats(made)
+    assert (row.function, row.calls, row.compiled, row.compilations) == ("wave", 4, 2, 2)
+    assert row.checks_failed == 1 and row.seconds > 0
+    assert "wave" in {each.function for each in flambeau.stats()}
+    with pytest.raises(TypeError, match="not something that"):
+        flambeau.stats(wave)
+
+
+def test_the_text_for_prometheus():
+    text = Stats((FunctionStats('a"b\\', 3, 2, 1, 0, 1, 0, 0, 0, 0, 0.5),)).to_prometheus()
+    lines = text.splitlines()
+    assert lines[:2] == [
+        "# TYPE flambeau_calls_total counter",
+        'flambeau_calls_total{function="a\\"b\\\\"} 3',
+    ]
+    assert 'flambeau_compile_seconds_total{function="a\\"b\\\\"} 0.5' in lines
+    assert sum(line.startswith("# TYPE") for line in lines) == 10
