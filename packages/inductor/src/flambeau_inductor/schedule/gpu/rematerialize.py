@@ -290,37 +290,36 @@ def _without_reading(step: RunLoop, maker: _Maker) -> RunLoop:
     at_hand = {(i.buffer, i.index.key) for i in loop.body if isinstance(i, Load) if i.mask is None}
     body = LoopBody()
     for position, instr in enumerate(loop.body):
-        store = maker.stored.get(instr.buffer) if isinstance(instr, Load) else None
-        chain = None
-        if isinstance(instr, Load) and store is not None and instr.mask is None:
-            chain = _chain(maker, store, instr, ranges)
-        if chain is None or not all(
-            (i.buffer, i.index.key) in at_hand
-            for i in chain.values()
-            if isinstance(i, Load) and len(i.index.vars) >= len(instr.index.vars)
+        chain = _chain(maker, instr, ranges) if isinstance(instr, Load) else {}
+        elements = (i for i in chain.values() if isinstance(i, Load))
+        known = len(instr.index.vars) if isinstance(instr, Load) else 0
+        if not chain or not all(
+            (i.buffer, i.index.key) in at_hand for i in elements if len(i.index.vars) >= known
         ):
             body.new[position] = body.put(renumbered(instr, body.new))
             continue
         new: dict[ValueId, ValueId] = {}
-        for each, made in chain.items():
-            new[each] = body.put(renumbered(made, new))
-        assert store is not None
-        body.new[position] = new[store.value]
+        for each, moved in chain.items():
+            new[each] = body.put(renumbered(moved, new))
+        body.new[position] = new[max(chain)]
     made = pruned(body.body)
     return step if made == pruned(loop.body) else RunLoop(replace(loop, body=made))
 
 
-def _chain(maker: _Maker, store: Store, load: Load, ranges: Ranges) -> dict[ValueId, Instr] | None:
-    """What computes the element that is loaded, in the variables of the reader; None where its
-    address does not say which point of the maker's it is."""
+def _chain(maker: _Maker, load: Load, ranges: Ranges) -> dict[ValueId, Instr]:
+    """What computes the element that is loaded, in the variables of the reader, itself the last;
+    nothing where its address does not say which point of the maker's it is."""
+    store = maker.stored.get(load.buffer)
+    if store is None or load.mask is not None or looked_up(load.index):
+        return {}
     own: dict[str, Expr] = {}
     for axis in maker.loop.x:
         step = store.index.coefficient(axis.var)
-        if not step or step < 0 or looked_up(load.index):
-            return None
+        if not step or step < 0:
+            return {}
         own[axis.var] = simplify(load.index // step % axis.size, ranges)
     if simplify(store.index.substitute(own), ranges).key != load.index.key:
-        return None
+        return {}
     wanted, todo = set[ValueId](), [store.value]
     while todo:
         position = todo.pop()
