@@ -88,8 +88,8 @@ def default_store() -> Any:
 
 def ranks_of_group(name: str) -> list[int]:
     """The processes in a group, by their ranks among all."""
-    own = torch.distributed.distributed_c10d
-    return own.get_process_group_ranks(own._resolve_process_group(name))  # type: ignore[arg-type]
+    own: Any = torch.distributed.distributed_c10d
+    return list(own.get_process_group_ranks(own._resolve_process_group(name)))
 
 
 def group_of_collective(node: torch.fx.Node) -> str | None:

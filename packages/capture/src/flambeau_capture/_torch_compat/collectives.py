@@ -97,7 +97,7 @@ def group_of(given: Any, tag: str = "") -> Any:
     from torch.distributed import _functional_collectives  # few programs need it
 
     found = _functional_collectives._resolve_group_name(given, tag)
-    return dist.distributed_c10d._resolve_process_group(found)
+    return dist.distributed_c10d._resolve_process_group(found)  # type: ignore[attr-defined]
 
 
 def name_of_group(group: Any) -> str:

@@ -193,7 +193,7 @@ class _Call:
             name: bound.get(name) or tx.wrap_new(each.default)
             for name, each in parameters.parameters.items()
         }
-        self.group = self._group()
+        self.group: Any = self._group()
 
     def refuse(self, why: str) -> Break:
         return Break(_REASON, f"{self.fn.__name__}: {why}")
@@ -217,7 +217,7 @@ class _Call:
         """The tensors of an argument, which communication can take as they lie in memory."""
         value = self.given[name]
         several = issubclass(value.cls, list | tuple) and hasattr(value, "parts")
-        found = value.parts() if several else [value]  # type: ignore[attr-defined]
+        found: list[Any] = value.parts() if several else [value]  # type: ignore[attr-defined]
         for each in found:
             if not isinstance(each, TensorValue):
                 raise self.refuse(f"{each.describe()} in the place of a tensor")
