@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -22,13 +23,15 @@ Make = Callable[[int], Sequence[Tensor]]
 @dataclass(frozen=True)
 class Case:
     """A program, what it is given for a count, and whether gradients are compared. in_parts:
-    backends that refuse it by name: the graph ends where a size depends on data."""
+    backends that refuse it by name: the graph ends where a size depends on data. eager_at: counts
+    for which an operator means something else, or raises, so that such a call runs eagerly."""
 
     program: Callable[..., Any]
     make: Make
     trains: bool = True
     backends: Sequence[str] = ("aot_eager", "inductor")
     in_parts: Sequence[str] = ()
+    eager_at: Sequence[int] = ()
 
 
 class Cases(dict[str, Case]):
@@ -67,3 +70,15 @@ def ran(fn: Callable[..., Any], given: Sequence[Tensor], trains: bool) -> Any:
     if found:
         sum(found).backward()
     return result, [x.grad for x in copies]
+
+
+def compared(program: Any, compiled: Any, given: Sequence[Tensor], trains: bool = True) -> None:
+    """As eager: results and gradients, or the error."""
+    try:
+        want = ran(program, given, trains)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            ran(compiled, given, trains)
+        return
+    got = ran(compiled, given, trains)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)

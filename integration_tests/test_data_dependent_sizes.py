@@ -53,6 +53,11 @@ def positions(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return x.index_select(0, where).square().sum(), where
 
 
+@case(numbered, trains=False)
+def positions_in_a_number(x: Tensor, count: Tensor) -> tuple[Tensor, ...]:
+    return count.nonzero(), x * 2, torch.argwhere(count) + 1
+
+
 @case(lambda count: (torch.randn(8, 4), torch.randint(0, count + 1, (8,))))
 def repeated(x: Tensor, repeats: Tensor) -> Tensor:
     return torch.repeat_interleave(x, repeats, 0).cos().sum()
@@ -115,7 +120,7 @@ def boxes(count: int) -> Sequence[Tensor]:
     return torch.rand(8, 4), torch.rand(8) * 0.5 + torch.arange(8).lt(count) * 0.51
 
 
-@case(boxes, trains=False, in_parts=["aot_eager"])
+@case(boxes, trains=False)
 def best_boxes(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """What passes a threshold, and what no better box overlaps."""
     keep = scores > 0.55

@@ -1,4 +1,4 @@
-"""Runs a function in two processes that meet over gloo, and brings back what each returned."""
+"""Runs a function in processes that meet over gloo, and brings back what each returned."""
 
 import os
 import pickle
@@ -17,11 +17,12 @@ IMPORTED = (
 """What a server imports once; each rank is a copy of it, as yet without a thread."""
 
 
-def _rank(rank, meeting, function, results):
+def _rank(rank, count, meeting, function, results):
     try:
         torch.set_num_threads(1)
         os.environ["FLAMBEAU_CACHE_DIR"] = os.path.join(os.path.dirname(meeting), f"cache{rank}")
-        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+        where = f"file://{meeting}"
+        dist.init_process_group("gloo", init_method=where, rank=rank, world_size=count)
         results.put((rank, pickle.dumps(function(rank)), None))
         dist.barrier()
         dist.destroy_process_group()
@@ -31,13 +32,19 @@ def _rank(rank, meeting, function, results):
 
 
 def two_ranks(function, folder):
+    """`ranks` of two."""
+    return ranks(function, folder, 2)
+
+
+def ranks(function, folder, count):
     """What `function(rank)` gave in each process; its error as a failure of the test."""
     context = processes.get_context("forkserver")
     context.set_forkserver_preload([*IMPORTED])
     results = context.Queue()
     meeting = str(folder / "meeting")
     started = [
-        context.Process(target=_rank, args=(rank, meeting, function, results)) for rank in (0, 1)
+        context.Process(target=_rank, args=(rank, count, meeting, function, results))
+        for rank in range(count)
     ]
     for each in started:
         each.start()
@@ -53,4 +60,4 @@ def two_ranks(function, folder):
         for each in started:
             each.join(20)
             each.kill()
-    return found[0], found[1]
+    return tuple(found[rank] for rank in range(count))

@@ -1,4 +1,4 @@
-"""Operators that raise by their data, whose results nothing reads: eager's error is kept."""
+"""Operators that raise by data or dtype, whose results nothing reads: eager's error is kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau_aot as aot
+import flambeau_prims
 import pytest
 import torch
 from flambeau_aot.joint.data_dependent import INDEXING, may_raise
@@ -97,6 +98,75 @@ def test_a_check_of_data_whose_result_is_unread(name: str) -> None:
     assert torch.equal(compiled(X, good), fn(X, good))
     wrong = outcome(fn, X, bad)
     assert issubclass(wrong, RuntimeError) and outcome(compiled, X, bad) is wrong
+
+
+#: operators that eager's kernels do not take for whole numbers, or masks
+BY_DTYPE: dict[str, Callable[[torch.Tensor], Any]] = {
+    **{name: getattr(F, name) for name in ("gelu", "silu", "mish", "softplus", "glu")},
+    "frac": lambda i: i.frac(),
+    "softmax": lambda i: torch._softmax(i, 0, False),
+    "lerp": lambda i: i.lerp(i, 0.5),
+    "logaddexp": lambda i: torch.logaddexp(i, i),
+    "bmm of masks": lambda i: torch.bmm((i > 1)[None], (i > 1).t()[None]),
+    "amax of complex numbers": lambda i: (i * 1j).amax(),
+    "ceil of complex numbers": lambda i: (i * 1j).ceil(),
+    "batched": lambda i: torch.func.vmap(F.gelu)(i),
+}
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("name", BY_DTYPE)
+def test_a_dtype_that_eager_refuses_of_an_unread_result(name: str, decomposed: bool) -> None:
+    def fn(i: torch.Tensor) -> torch.Tensor:
+        BY_DTYPE[name](i)
+        return i + 1
+
+    table = flambeau_prims.decompositions() if decomposed else {}
+    compiled = aot.aot_function(fn, aot.run_as_is, decompositions=table)
+    i = torch.arange(6).reshape(3, 2)
+    assert outcome(fn, i) is NotImplementedError
+    assert outcome(compiled, i) is NotImplementedError
+
+
+OUTSIDE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of a sum": lambda x: x.sum().as_strided((3, 4), (4, 1)),
+    "of a copy": lambda x: x.clone().as_strided((3, 4), (4, 1), 1),
+    "of a part": lambda x: (x + 1)[0].as_strided((3, 4), (4, 1), 4),
+    "of a written one": lambda x: x.clone().mul_(2).as_strided((13,), (1,)),
+}
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_view_of_memory_that_is_not_there(name: str, decomposed: bool) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        OUTSIDE[name](x)
+        return x + 1
+
+    x = torch.ones(3, 4)
+    assert outcome(fn, x) is RuntimeError
+    table = flambeau_prims.decompositions() if decomposed else {}
+    with pytest.raises(Exception, match="AO0046"):
+        aot.aot_function(fn, aot.run_as_is, decompositions=table)(x)
+
+
+def test_what_a_decomposition_leaves_is_computed_though_unread() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        torch.mm(x, x)
+        return x + 1
+
+    seen: list[bool] = []
+
+    def compiler(gm: Any, inputs: Any, info: Any) -> Any:
+        seen.append(any(node.target is mm for node in gm.graph.nodes))
+        return aot.run_as_is(gm, inputs, info)
+
+    mm = torch.ops.aten.mm.default
+    tables: list[dict[Any, Any]] = [{mm: lambda *args: NotImplemented}, {}]
+    for table in tables:
+        x = torch.ones(2, 2)
+        assert torch.equal(aot.aot_function(fn, compiler, decompositions=table)(x), fn(x))
+    assert seen == [True, False]
 
 
 def test_what_cannot_raise_by_its_data_is_no_check() -> None:

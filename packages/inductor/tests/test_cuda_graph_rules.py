@@ -68,6 +68,19 @@ def test_grouped_products_are_recorded_where_torch_reads_their_ends_on_the_devic
 
 
 @pytest.mark.parametrize(
+    ("args", "kwargs", "recorded"),
+    [((4, 0, 3), (), True), ((4,), (("min", 0), ("max", 3)), True), ((4,), (), False),
+     ((4, 2, 2), (), False)],
+)  # fmt: skip
+def test_histograms_are_recorded_where_their_range_is_given(
+    monkeypatch: pytest.MonkeyPatch, args: tuple[Any, ...], kwargs: Any, recorded: bool
+) -> None:
+    monkeypatch.setattr(cuda_graph_rules, "tuning_of", lambda devices: MEASURED)
+    call = Extern("aten.histc.default", (Ref("in0"), *args), kwargs, results=("b8",))
+    assert (why_not(_program([*_calls(5), call])) is None) == recorded
+
+
+@pytest.mark.parametrize(
     ("program", "reason"),
     [
         (_program(_calls(2)), "2 launches"),

@@ -112,8 +112,8 @@ AO0044: a write to a view by as_strided of a tensor that is not contiguous > wri
     dimensions, or to a clone
 AO0045: a function that is traced by itself (of cond or while_loop) reads a tensor of the program
     around it > pass it as an operand
-AO0046: a view by as_strided of a tensor that was written to reaches outside the memory of its new
-    value > use views by dimensions
+AO0046: a view by as_strided reaches outside the memory of its tensor, or of the new value of one
+    that was written to > use views by dimensions
 AO0047: {target} gives a tensor of layout {layout}, of which metadata do not say what operators make
     > use dense tensors
 AO0048: the program closes over a tensor that requires grad > pass it as an argument

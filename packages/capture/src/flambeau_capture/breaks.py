@@ -149,6 +149,10 @@ REASONS: dict[str, Reason] = {
             "an operator needs a number as a constant, and it is another from call to call",
             "call it with few different numbers, or compute with tensors in the operator's place",
         ),
+        "FB0029": (
+            "communication between processes that a graph cannot hold",
+            "use a collective that writes to contiguous tensors which need no gradients",
+        ),
     }.items()
 }
 

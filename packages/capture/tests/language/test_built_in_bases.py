@@ -110,6 +110,46 @@ def test_what_is_refused_names_the_objects_class(base):
     assert [a for a in ours if "iterator" not in a] == [a for a in theirs if "iterator" not in a]
 
 
+#: bases whose state capture does not look into: existing objects of their subclasses are opaque
+OPAQUE = {"threading.local": "()", "array.array": "('i', [1, 2])", "io.BytesIO": "(b'ab')"}
+#: what looks at the object itself
+_LOOKING = {"__new__", "__init__", "__getattribute__", "__setattr__", "__repr__", "__sizeof__",
+            "__instancecheck__", "__dir__", "__hash__", "__del__"}  # fmt: skip
+
+
+def asked_of_opaque(base, method, use, compiled):
+    """What a use of an existing object gives, and how often its method is asked."""
+    done = f"{use}\n        found = 'done'" if is_statement(use) else f"found = {use}"
+    text = (
+        f"{HEAD}import array, io, threading\n"
+        f"class C({base}):\n    def {method}(self, *args):\n"
+        f"        LOG.append({method!r})\n        return 1\n"
+        f"o = {base}.__new__(C, *{OPAQUE[base]})\n"
+        f"def f(t, o):\n    try:\n        {done}\n"
+        "    except Exception as error:\n        found = type(error), str(error)\n"
+        "    return t + 1, found\n"
+    )
+    namespace = {"__name__": "program"}
+    exec(compile(text, f"/opaque/{base}_{method}.py", "exec"), namespace)
+    run = namespace["f"]
+    if compiled:
+        run = optimize("eager", raise_internal_errors=True)(run)
+    found = [plain(run(torch.ones(2), namespace["o"])[1]) for _ in range(2)]
+    assert not compiled or not compiler_of(run).records.faults
+    return found, namespace["LOG"]
+
+
+@pytest.mark.sweep
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::SyntaxWarning")
+@pytest.mark.parametrize("method", [method for method in USES if method not in _LOOKING])
+def test_a_special_method_of_an_object_that_is_opaque(method):
+    every = os.environ.get("FLAMBEAU_SWEEPS") == "1"
+    bases = OPAQUE if every or method == "__add__" else ["threading.local"]
+    for base, use in itertools.product(bases, USES[method]):
+        ours, theirs = (asked_of_opaque(base, method, use, way) for way in (True, False))
+        assert ours == theirs, (base, use)
+
+
 if __name__ == "__main__":  # one method at a time, to see what a difference comes from
     import sys
 

@@ -17,7 +17,7 @@ from flambeau_capture.observe.explanation import explain
 from torch import nn
 
 EDITS = {}
-SPECIAL = {"FB0010", "FB0011", "FB0018", "FB0022", "FB0025", "FB0026", "FB0027", "FB0028"}
+SPECIAL = {"FB0010", "FB0011", "FB0018", "FB0022", "FB0025", "FB0026", "FB0027", "FB0028", "FB0029"}
 LOG = logging.getLogger("flambeau.tests.hints")
 ITEMS = {"f": (n for n in ())}
 MANY = torch.arange(20.0)  # too many for a number of them to be read before the graph

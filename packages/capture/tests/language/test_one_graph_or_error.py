@@ -57,6 +57,7 @@ def _maps_what_writes(t):
 
 OTHERS = {"FB0018": (_deep, {}), "FB0022": (_many, {"idle_step_limit": 500})}
 OTHERS["FB0025"] = (_maps_what_writes, {})
+OTHERS["FB0029"] = (lambda t: (torch.distributed.all_reduce(t), t + 1), {})  # no group is there
 
 
 @pytest.mark.parametrize("id", sorted(OTHERS))

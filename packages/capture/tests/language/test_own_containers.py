@@ -2,6 +2,7 @@
 enums, numbers and texts with a special method that raises. Capture looks at what they hold without
 it, and runs it where the program does. Generated: every base, every method."""
 
+import collections
 import enum
 import itertools
 import random
@@ -160,3 +161,66 @@ def test_what_may_be_allowed_in_a_graph(allowed):
         RULES.update(before)
     with pytest.raises(TypeError, match="takes a function"):
         allow_in_graph(3)
+
+
+class _HasKeys:
+    def __init__(self, how=None):
+        if how == "own":
+            self.keys = lambda: ["a"]
+
+    def __getitem__(self, key):
+        if isinstance(key, int) and key > 2:  # where it is read as a sequence of pairs
+            raise IndexError
+        return (key, type(self).__name__)
+
+
+class _Answers(_HasKeys):
+    def __getattr__(self, name):
+        if name == "keys":
+            return lambda: ["x", "y"]
+        raise AttributeError(name)
+
+
+class _OfClass(type):
+    def __getitem__(cls, key):
+        return (key, cls.__name__)  # a class is no sequence
+
+
+class _Mapping(metaclass=_OfClass):
+    keys = staticmethod(lambda: ["k"])
+
+
+class _Raises(_HasKeys):
+    @property
+    def keys(self):
+        raise KeyError("asked")
+
+
+GIVEN = {
+    "a class with keys": dict, "a class without": int, "a class that is a mapping": _Mapping,
+    "of its own": _HasKeys("own"), "without": _HasKeys(), "answers": _Answers(),
+    "raises": _Raises(),
+}  # fmt: skip
+FILLED = {
+    "dict": lambda given: dict(given),
+    "update": lambda given: {"b": 1}.update(given),
+    "star": lambda given: {**given},
+    "call": lambda given: dict(**given),
+    "or": lambda given: {"b": 1}.__ior__(given),
+    "OrderedDict": lambda given: collections.OrderedDict(given),
+    "ordered update": lambda given: collections.OrderedDict(b=1).update(given),
+    "defaultdict": lambda given: collections.defaultdict(int, given),
+}
+
+
+@pytest.mark.parametrize("filled", FILLED)
+@pytest.mark.parametrize("given", GIVEN)
+def test_a_mapping_is_what_has_keys(given, filled, capture):
+    def f(t, given, fill):
+        try:
+            return t + 1, fill(given)
+        except Exception as error:
+            return t + 1, type(error), str(error)
+
+    case = GIVEN[given], FILLED[filled]
+    assert capture(f)(torch.ones(1), *case)[1:] == f(torch.ones(1), *case)[1:]

@@ -85,8 +85,9 @@ def writes(op: OpOverload) -> bool:
 
 
 def may_alias(op: OpOverload) -> bool:
-    """Whether the schema says that a result may share memory with an argument."""
-    return any(r.alias_info is not None for r in op._schema.returns)
+    """Whether a result may share memory with an argument: the schema says so, or it is a wait,
+    which gives back its argument and does not say so."""
+    return any(r.alias_info is not None for r in op._schema.returns) or str(op) == WAIT
 
 
 def argument_names(op: OpOverload) -> list[str]:
@@ -99,9 +100,19 @@ def out_names(op: OpOverload) -> list[str]:
     return [a.name for a in op._schema.arguments if a.is_out]
 
 
+COLLECTIVES = "_c10d_functional"
+"""Where torch's operators are in which other processes take part, and their derivatives."""
+
+
+WAIT = f"{COLLECTIVES}.wait_tensor.default"
+"""The end of a collective: after it, its result may be read, and what it was given written to."""
+
+
 def has_effect(op: OpOverload) -> bool:
-    """Whether a call matters though nobody uses its result: it draws random numbers, or checks."""
-    return not op._schema.returns or torch.Tag.nondeterministic_seeded in op.tags
+    """Whether a call matters though nobody uses its result: it draws random numbers, checks, or
+    communicates."""
+    random = torch.Tag.nondeterministic_seeded in op.tags
+    return not op._schema.returns or random or op.namespace.startswith(COLLECTIVES)
 
 
 def overload_of(target: str) -> OpOverload:

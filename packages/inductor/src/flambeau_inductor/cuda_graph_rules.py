@@ -12,6 +12,7 @@ import torch
 from flambeau_inductor.info import GraphInfo
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
 from flambeau_inductor.runtime.gpu.cuda_graphs import Rules
+from flambeau_inductor.schedule.communication import is_collective
 from flambeau_inductor.schedule.memory import planning
 from flambeau_inductor.tuning import tuning_of
 
@@ -49,8 +50,11 @@ LONG = frozenset({"flambeau_inductor.lstm.default", "flambeau_inductor.lstm_back
 
 
 def rules_of(program: Program, info: GraphInfo, asked: bool | None) -> Rules | None:
-    """The rules; `asked` is None where the choice is ours. None: it is not recorded."""
+    """The rules; `asked` is None where the choice is ours. None: it is not recorded. A program that
+    communicates never is: a process that records while another runs might wait for ever."""
     if asked is False or (asked is None and why_not(program) is not None):
+        return None
+    if any(isinstance(step, Extern) and is_collective(step) for step in program.steps):
         return None
     return Rules(
         static=info.static_inputs,
@@ -78,15 +82,20 @@ def why_not(program: Program) -> str | None:
     for step in program.steps:
         if isinstance(step, CheckIndex):
             return "the host looks at an index"
-        if isinstance(step, Extern) and not _only_queues(step.target):
+        if isinstance(step, Extern) and is_collective(step):
+            return f"{step.target} communicates with other processes"
+        if isinstance(step, Extern) and not _only_queues(step):
             return f"{step.target} may wait for the device"
     return None
 
 
-def _only_queues(target: str) -> bool:
-    since = QUEUE_ONLY_FROM.get(target)
+def _only_queues(step: Extern) -> bool:
+    if step.target == "aten.histc.default":  # without a range it brings the extremes to the host
+        given = dict(zip(("self", "bins", "min", "max"), step.args)) | dict(step.kwargs)
+        return given.get("min", 0) != given.get("max", 0)
+    since = QUEUE_ONLY_FROM.get(step.target)
     if since is None:
-        return target in QUEUE_ONLY
+        return step.target in QUEUE_ONLY
     return torch.cuda.is_available() and torch.cuda.get_device_capability() >= since
 
 

@@ -103,8 +103,11 @@ def test_the_text_of_a_small_program():
     body = wrapper.text[wrapper.text.index("on_cpu") :]
     assert body == (
         "on_cpu = device('cpu')\n"
+        "ROWS = {'call': 'hand', 'kernel0': 'kernel0: '}\n"
         "\n\n"
         "def call(args):\n"
+        "    if profiler._is_profiler_enabled:\n"
+        "        return profiled(args)\n"
         "    (in0, in1,) = args\n"
         "    args.clear()\n"
         "    buf0 = empty_strided((2, 3), (3, 1), dtype=torch.float32, device=on_cpu)\n"

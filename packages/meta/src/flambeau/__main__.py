@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flambeau.__about__ import __version__
 from flambeau.errors import FlambeauError
+from flambeau.shown import counted
 
 
 def _parser(command: Callable[..., int]) -> argparse.ArgumentParser:
@@ -93,12 +94,52 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _cache(arguments: Sequence[str]) -> int:
+    """the cache folder: what is in it, transfer to another machine, pruning"""
+    from flambeau_inductor.cache import size_limit
+
+    from flambeau import cache
+
+    parser = _parser(_cache)
+    parser.add_argument("--folder", type=Path, help="FLAMBEAU_CACHE_DIR, or the usual one")
+    does = parser.add_subparsers(dest="what", metavar="ACTION")
+    does.add_parser("info", help="figures (without an action too)")
+    does.add_parser("keys", help="a line a graph, the one that was used last first")
+    does.add_parser("verify", help="name the entries that are broken; exit status 1 if there are")
+    does.add_parser("clear", help="remove every entry")
+    pruned = does.add_parser("prune", help="remove what was used longest ago")
+    pruned.add_argument("--size", type=size_limit.parsed, help="bytes to keep, as in 500M")
+    for name, help in (("save", "write all entries to a file"), ("load", "take those of a file")):
+        does.add_parser(name, help=help).add_argument("file", type=Path)
+    chosen = parser.parse_args(arguments)
+    if chosen.what == "keys":
+        print("\n".join(f"{key.digest[:12]}  {key.kind}" for key in cache.keys(chosen.folder)))
+    elif chosen.what == "verify":
+        broken = cache.verify(chosen.folder)
+        print("\n".join(map(str, broken)) or "every entry is as it was written")
+        return 1 if broken else 0
+    elif chosen.what == "clear":
+        print(f"{counted(cache.clear(chosen.folder), 'entry', 'entries')} removed")
+    elif chosen.what == "prune":
+        gone = cache.prune(chosen.size, chosen.folder)
+        print(f"{counted(gone, 'entry', 'entries')} removed")
+    elif chosen.what == "save":
+        saved = cache.save(chosen.file, chosen.folder)
+        print(f"{counted(saved, 'entry', 'entries')} in {chosen.file}")
+    elif chosen.what == "load":
+        print(f"{counted(cache.load(chosen.file, chosen.folder), 'new entry', 'new entries')}")
+    else:
+        print(cache.info(chosen.folder))
+    return 0
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "report": _report,
     "doctor": _doctor,
     "minify": _minify,
     "replay": _replay,
     "run": _run,
+    "cache": _cache,
 }
 
 

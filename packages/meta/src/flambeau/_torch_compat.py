@@ -86,6 +86,27 @@ def default_store() -> Any:
     return torch.distributed.distributed_c10d._get_default_store()
 
 
+def ranks_of_group(name: str) -> list[int]:
+    """The processes in a group, by their ranks among all."""
+    own = torch.distributed.distributed_c10d
+    return own.get_process_group_ranks(own._resolve_process_group(name))  # type: ignore[arg-type]
+
+
+def group_of_collective(node: torch.fx.Node) -> str | None:
+    """The name of the group in which a node communicates; None for any other node."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverloadPacket) and "default" in target.overloads():
+        target = target.default
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    if not target.namespace.startswith("_c10d_functional"):
+        return None
+    names = [each.name for each in target._schema.arguments]
+    if "group_name" not in names:
+        return None
+    return str(dict(zip(names, node.args, strict=False), **node.kwargs)["group_name"])
+
+
 # --- symbolic sizes -------------------------------------------------------------------------------
 
 

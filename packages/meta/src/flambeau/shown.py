@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from html import escape
 
 
-def counted(number: int, what: str) -> str:
-    """`1 graph`, `2 graphs`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def counted(number: int, what: str, several: str = "") -> str:
+    """`1 graph`, `2 graphs`; `several` where that is not the one with an s."""
+    return f"{number} {what if number == 1 else several or what + 's'}"
 
 
 def as_table(rows: Sequence[Sequence[str]], texts: int = 1) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from flambeau_inductor.cache import size_limit
+from flambeau_inductor.options import CACHE_DIR, DEBUG_DIR, VERIFY
 
-from flambeau.errors import FlambeauError, UnknownName
+from flambeau.errors import FlambeauError, UnknownName, warn
 from flambeau.events import logs
 from flambeau.switching.variable import INSTALL
 from flambeau.tracing.trace import VARIABLE as TRACE
@@ -30,7 +32,13 @@ class BadSetting(FlambeauError, ValueError):
 
 
 def check_variables() -> None:
-    """Raise BadSetting or UnknownName for the first variable that is set to what it cannot be."""
+    """Raise BadSetting or UnknownName for the first variable that is set to what it cannot be; warn
+    of those that no part of Flambeau reads and that are spelled like one that is read."""
+    for name in sorted(name for name in os.environ if name.startswith("FLAMBEAU_")):
+        if name not in KNOWN and name not in _warned:
+            _warned.add(name)
+            if close := get_close_matches(name, KNOWN, n=1, cutoff=0.8):
+                warn(f"{name} is not read by Flambeau: did you mean {close[0]}?")
     for name, check in CHECKS.items():
         if value := os.environ.get(name, "").strip():
             check(value)
@@ -77,3 +85,19 @@ CHECKS: Mapping[str, Callable[[str], None]] = {
     TRACE: _folder,
     logs.PROGRESS: _one_of(logs.PROGRESS, "0", "1"),
 }
+
+#: every variable that a program's user may set
+KNOWN = frozenset(
+    {
+        *CHECKS,
+        REPRO_AFTER,
+        "FLAMBEAU_REPRO_LEVEL",
+        "FLAMBEAU_REPRO_DIR",
+        "FLAMBEAU_RECORD_FAILURES",
+        "FLAMBEAU_DEBUG_FUNCTION",
+        DEBUG_DIR,
+        CACHE_DIR,
+        VERIFY,
+    }
+)
+_warned: set[str] = set()

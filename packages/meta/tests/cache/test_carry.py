@@ -4,9 +4,11 @@ import zipfile
 
 import pytest
 import torch
+from flambeau_inductor.cache import size_limit
 
 import flambeau
 from flambeau import Refused, cache
+from flambeau.__main__ import main
 from flambeau.cache import disk
 
 
@@ -107,7 +109,37 @@ def test_an_entry_under_a_name_of_its_own_choosing_is_refused(filled):
         cache.load(filled)
 
 
+def test_pruned_and_verified(filled, monkeypatch):
+    cache.load(filled)
+    count = sum(cache.info().entries.values())
+    assert cache.verify() == [] and cache.prune() == 0
+    monkeypatch.setattr(size_limit, "GRACE", -1.0)
+    broken = next(size_limit.entries_under(cache.info().folder)).folder
+    victim = next(file for file in broken.iterdir() if file.name != "digests.json")
+    victim.write_bytes(victim.read_bytes() + b"x")
+    assert cache.verify() == [broken] and main(["cache", "verify"]) == 1
+    assert cache.prune(0) == count and not any(cache.info().entries.values())
+
+
+def test_the_command(filled, tmp_path, capsys):
+    def told(*arguments):
+        assert main(["cache", *map(str, arguments)]) == 0
+        return capsys.readouterr().out
+
+    assert told("load", filled).endswith("new entries\n")
+    assert told() == told("info") == f"{cache.info()}\n"
+    assert len(told("keys").splitlines()) == len(cache.keys())
+    assert told("verify") == "every entry is as it was written\n"
+    assert told("prune", "--size", "1G") == "0 entries removed\n"
+    entries = sum(cache.info().entries.values())
+    assert told("save", tmp_path / "again") == f"{entries} entries in {tmp_path / 'again'}\n"
+    assert told("clear") == f"{entries} entries removed\n"
+    assert not any(cache.info().entries.values())
+    with pytest.raises(SystemExit):
+        main(["cache", "prune", "--size", "lots"])
+
+
 def test_what_it_says(filled):
     cache.load(filled)
     text = str(cache.info())
-    assert "1 graphs" in text and "1 kernels" in text and f"{cache.info().limit:,}" in text
+    assert "1 graphs," in text and "1 kernels" in text and f"{cache.info().limit:,}" in text

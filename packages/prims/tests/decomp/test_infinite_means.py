@@ -1,4 +1,5 @@
-"""Means beside variances where elements are infinite, and complex means of what is no number."""
+"""Means beside variances where elements are infinite, and complex means of what is no number;
+variances of no elements."""
 
 from __future__ import annotations
 
@@ -32,6 +33,25 @@ def test_means_are_those_of_eager(name: str, dtype: torch.dtype) -> None:
         x = torch.complex(ROWS, ROWS.flip(0))
     low = flambeau_prims.lower(fx.symbolic_trace(OF[name]), [x])
     torch.testing.assert_close(low(x), OF[name](x), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.complex64])
+@pytest.mark.parametrize("correction", [-5, -0.5, 0, 1, 2])
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 2)])
+def test_no_elements_have_no_variance(
+    shape: tuple[int, ...], correction: float, dtype: torch.dtype
+) -> None:
+    """Whatever the correction makes of their number."""
+
+    def spreads(x: Tensor) -> list[Tensor]:
+        said = {"correction": correction}
+        found = [x.var(**said), x.std(**said), x.var(-1, **said), x.std(0, keepdim=True, **said)]
+        return [*found, torch.var_mean(x, **said)[0], torch.std_mean(x, 0, **said)[0]]
+
+    x = torch.empty(shape, dtype=dtype)
+    low = flambeau_prims.lower(fx.symbolic_trace(spreads), [x])
+    for got, want in zip(low(x), spreads(x), strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True)
 
 
 def test_a_device_that_divides_by_a_number_means_each_part() -> None:

@@ -74,6 +74,19 @@ def hint(number: Any) -> int:
     return int(number)
 
 
+def in_general(number: Any) -> int:
+    """A number for an estimate, in which sizes that depend on data are large."""
+    if not isinstance(number, torch.SymInt):
+        return int(number)
+    known = values_of(environment_of(number))
+    expression = expression_of(number)
+    large = {symbol: known.get(symbol, _LARGE) for symbol in expression.free_symbols}
+    return int(expression.xreplace(large))
+
+
+_LARGE = 1 << 16
+
+
 def values_of(environment: Any) -> Any:
     """The values of symbols in this compile; 2.13 has another name for them than 2.11."""
     name = "backed_var_to_val" if hasattr(environment, "backed_var_to_val") else "var_to_val"

@@ -22,6 +22,12 @@ def is_view_op(func: Any) -> bool:
     return isinstance(func, torch._ops.OpOverload) and bool(func.is_view)
 
 
+def communicates(target: object) -> bool:
+    """Whether an operator is a collective, or waits for one: other processes take part in it."""
+    own = isinstance(target, torch._ops.OpOverload)
+    return own and target.namespace.startswith("_c10d_functional")  # type: ignore[attr-defined]
+
+
 def is_operator(target: object) -> bool:
     """Whether a node's target is an operator overload."""
     return isinstance(target, torch._ops.OpOverload)

@@ -19,7 +19,13 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import current_value, is_functional, outside_tracing, storage_key
+from flambeau_aot._torch_compat import (
+    current_value,
+    in_general,
+    is_functional,
+    outside_tracing,
+    storage_key,
+)
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import ViewStep
 
@@ -143,7 +149,7 @@ def same_elements(one: StorageLayout, other: StorageLayout) -> bool:
 
 def overlaps_itself(layout: StorageLayout) -> bool:
     """Whether two elements may be the same memory."""
-    if layout.empty:
+    if layout.empty or is_dense(layout.shape, layout.stride):
         return False
     return _found(0, [(step, 1 - size, size - 1) for size, step in _dims(layout)], True)
 
@@ -227,12 +233,13 @@ def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     if 0 in shape:
         return True
     expected = 1
-    for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: (pair[1], pair[0])):
+    # which order is tried needs no proof: what follows is one
+    for size, step in sorted(zip(shape, stride, strict=True), key=lambda x: in_general(x[1])):
         if size == 1:
             continue
         if step != expected:
             return False
-        expected *= size
+        expected = expected * torch.sym_max(size, 1)  # as torch writes strides of an open size
     return True
 
 

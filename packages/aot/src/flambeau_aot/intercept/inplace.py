@@ -306,7 +306,7 @@ def _write_keeping_strides(target: torch.Tensor, call: Call, layouts: Layouts) -
         return call()
     before, base = version(inside), base_of(inside)
     shape, strides = tuple(base.shape), tuple(base.stride())
-    overlaps = own and layouts.may_repeat(inside) and overlaps_itself(layouts.of(inside))
+    layout = layouts.of(inside) if own and layouts.may_repeat(inside) else None
     if own or hasattr(call.func, "__code__"):
         result = call()
     else:
@@ -315,7 +315,7 @@ def _write_keeping_strides(target: torch.Tensor, call: Call, layouts: Layouts) -
     if version(inside) == before:
         return result
     refuse_dtypes(given)
-    if overlaps:
+    if layout is not None and overlaps_itself(layout):
         raise refusal("AO0080")
     if lay_out_as(base, shape, strides):
         current_value(inside)

@@ -284,7 +284,10 @@ class JointTracer(TorchDispatchMode):
         own: frozenset[int] = frozenset()
         if dependence is not None:
             args, kwargs, own = dependence.given(args, kwargs)
-        result = self._run(func, args, kwargs)
+        if self._depth == 0 and not nothing and func in _SUMS and any(self._none_of(args)):
+            result = self._sum_with_none(func, args, kwargs)
+        else:
+            result = self._run(func, args, kwargs)
         if nothing:
             if not absent and not is_view_op(func):
                 result = self._run(_aten.zeros_like.default, (result,), {})
@@ -300,14 +303,36 @@ class JointTracer(TorchDispatchMode):
         """Whether an operator gives a derivative that is none: a view of one, a product with one,
         which is zero whatever the other factor is, an infinity too, what one is divided by that is
         none itself, the sum of two."""
-        if not self._absent:
+        none = self._none_of(args)
+        if not any(none):
             return False
-        none = [self._absent.get(id(item), self) is item for item in args[:2]]
         if func in _QUOTIENTS:
             return none == [True, False]
         if func in _SUMS:
             return all(none)
         return any(none) if func in _PRODUCTS else is_view_op(func) and none[0]
+
+    def _none_of(self, args: tuple[Any, ...]) -> list[bool]:
+        """Which of the first two operands are derivatives that are none."""
+        if not self._absent:
+            return []
+        return [self._absent.get(id(item), self) is item for item in args[:2]]
+
+    def _sum_with_none(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A sum with one derivative that is none: the other operand, or a multiple of it, in the
+        dtype and size of both. (`0 - x` is not `-x` at 0, and masks have no difference.)"""
+        first_is_none = self._none_of(args)[0]
+        x = args[1] if first_is_none else args[0]
+        if not all(isinstance(item, torch.Tensor) for item in args[:2]):
+            return self._run(func, args, kwargs)
+        alpha = kwargs.get("alpha", 1) * (-1 if func is _aten.sub.Tensor else 1)
+        shape = torch.broadcast_shapes(*(item.shape for item in args[:2]))
+        x = self._run(_aten.expand.default, (x, list(shape)), {})
+        dtype = torch.result_type(*args[:2])
+        x = self._run(_aten._to_copy.default, (x,), {"dtype": dtype})
+        if not first_is_none or alpha == 1:
+            return x
+        return self._run(_aten.mul.Tensor, (x, alpha), {})
 
     def _number(self, computed: torch.Tensor) -> Any:
         """What an operator gives of numbers alone, which are known now."""
@@ -325,15 +350,21 @@ class JointTracer(TorchDispatchMode):
                 return self._run(
                     permute, (self._run(func, (inside, *args[1:]), kwargs), inverse(order)), {}
                 )
+        if func is torch.ops.aten.as_strided.default:
+            self._refuse_outside(args)
         rule = self.decompositions.get(func)
-        if rule is not None and (self._depth or not _is_refused(func, args, kwargs)):
+        refused = not self._depth and _is_refused(func, args, kwargs)
+        if rule is not None and not refused:
             result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
                 return result
+            refused = not self._depth  # perhaps: eager's kernels of other devices are not called
         elif self._depth and decomposes_itself(func):
             with self:
                 return func.decompose(*args, **kwargs)
         result = self._record(func, args, kwargs)
+        if refused:
+            self.may_raise += tensors_in(result)[:1]
         if self._depth == 0 and is_view_op(func):
             self._note_view(func, args, kwargs, result)
         return result
@@ -412,8 +443,6 @@ class JointTracer(TorchDispatchMode):
         args = self._lift_constants(args)
         if not self.draws_in_backward and torch.Tag.nondeterministic_seeded in func.tags:
             raise self._refusal("AO0043")
-        if func is torch.ops.aten.as_strided.default:
-            self._refuse_outside(args)
         if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
             raise self._refusal("AO0044")
         mode = self.fakes.mode

@@ -341,8 +341,9 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
 
 
 def _unread_checks(effects: Effects) -> list[Returned]:
-    """Results that nothing reads of operators that may raise by their data: the graph returns them,
-    so that whoever compiles it computes them, and raises as eager does."""
+    """Results that nothing reads of operators that may raise, by their data or as eager's kernels
+    refuse their dtypes: the graph returns them, so that whoever compiles it computes them, and
+    raises as eager does."""
     tracer = effects.tracer
     if not tracer.may_raise:
         return []

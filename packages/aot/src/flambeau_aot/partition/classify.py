@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import is_operator, is_view_op
+from flambeau_aot._torch_compat import communicates, is_operator, is_view_op
 from flambeau_aot.interface import Classifier, OpClass
 from flambeau_aot.sizes import ARITHMETIC
 
@@ -56,14 +56,20 @@ def has_effect(target: Any) -> bool:
 
 def runs_anyway(target: Any) -> bool:
     """Whether an operator runs, as in eager, though nobody may use its result."""
-    return is_random(target) or has_effect(target)
+    return is_random(target) or has_effect(target) or communicates(target)
+
+
+def runs_once(target: Any) -> bool:
+    """Whether a second run would be another program: other numbers are drawn, or the other
+    processes, which have no second run, are waited for."""
+    return is_random(target) or communicates(target)
 
 
 def classify(target: Any, known: Classifier | None = None) -> OpClass:
     """The class of one operator: the caller's word first, then names, then ATen's tags."""
     if target is operator.getitem or target in ARITHMETIC:
         return "view"
-    if not is_operator(target) or is_random(target):
+    if not is_operator(target) or runs_once(target):
         return "leaf" if not is_operator(target) else "random"
     if known is not None:
         given = known(target)

@@ -4,6 +4,7 @@ In: nothing. Out: functions and names with one meaning on every torch tried: 2.1
 Invariant: no other module of this package imports a name of torch that begins with an underscore.
 """
 
+from flambeau_capture._torch_compat.collectives import *  # noqa: F403
 from flambeau_capture._torch_compat.dispatching import *  # noqa: F403
 from flambeau_capture._torch_compat.fakes import *  # noqa: F403
 from flambeau_capture._torch_compat.foreign import *  # noqa: F403

@@ -115,11 +115,6 @@ def _of_each(table: dict[Any, tuple[str, ...]]) -> tuple[Any, ...]:
     return tuple(query for owner, names in table.items() for query in _named(owner, *names))
 
 
-def rank_questions() -> tuple[Any, ...]:
-    """Queries of the processes that run together, which refuse where there are none."""
-    return _named(torch.distributed, "get_rank", "get_world_size")
-
-
 def _named(owner: Any, *names: str) -> tuple[Any, ...]:
     return tuple(getattr(owner, name) for name in names if hasattr(owner, name))
 

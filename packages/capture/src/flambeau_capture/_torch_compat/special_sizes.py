@@ -21,6 +21,7 @@ from flambeau_capture._torch_compat.symbols import (
     assumptions,
     data_symbols,
     hint,
+    known_condition,
     new_environment,
     symbolic_condition,
 )
@@ -122,10 +123,16 @@ class _Special:
         return all(map(self._is_same_size, before.shape, after.shape))
 
     def _is_same_size(self, before: Any, after: Any) -> bool:
+        from sympy import Ge, Le
+
         if data_symbols(before) - self.symbols.keys():
             return True  # one that the operator counts
         wanted, found = (
             number.node.expr if isinstance(number, NUMBERS) else int(number)
             for number in (self.number(before), after)
         )
-        return bool((wanted - found) == 0)
+        apart = wanted - found
+        bounds = Le(apart, 0), Ge(apart, 0)  # torch does not put the two together
+        return apart == 0 or all(
+            known_condition(symbolic_condition(self.mode, each)) is True for each in bounds
+        )

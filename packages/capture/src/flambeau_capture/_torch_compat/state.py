@@ -264,15 +264,6 @@ def are_processes_together() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def in_group(question: Callable[[], Any]) -> Callable[[], Any]:
-    """A query that is answered with None where there are no processes together."""
-
-    def answer() -> Any:
-        return question() if are_processes_together() else None
-
-    return answer
-
-
 def can_be_timed() -> bool:
     """Whether a call may run in either form, and be waited for: not under a mode or a transform,
     not where results are to be the same to the bit from run to run, not where other processes go

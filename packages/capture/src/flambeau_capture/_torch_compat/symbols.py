@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,16 +66,19 @@ def _environment_class() -> Any:
 
         by_data: operators may make unbacked symbols. general: queries about these are answered as
         for sizes in general, which are neither 0 nor 1 nor equal to another: the program has been
-        captured, and who compiles it decides nothing for it.
+        captured, and who compiles it decides nothing for it. supposed: answers that are tried.
         """
 
         closed = False
         by_data = True
         general = False
+        supposed: Mapping[Any, bool] = {}
 
         def evaluate_sym_node(
             self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
         ) -> Any:
+            if sym_node.expr in self.supposed:
+                return self.supposed[sym_node.expr]
             if self.general and fallback_value is None:
                 fallback_value = self._in_general(sym_node.expr)
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
@@ -90,6 +93,7 @@ def _environment_class() -> Any:
                     self.size_like.add(symbol)
                     self._update_version_counter()  # by which answers are kept
             found = self._maybe_evaluate_static(condition, size_oblivious=True)
+            found = _of_strides(condition) if found is None else found
             return None if found is None else bool(found)
 
         @property
@@ -109,6 +113,23 @@ def _environment_class() -> Any:
             super()._check_frozen(expr, concrete_val)
 
     return Environment
+
+
+def _of_strides(condition: Any) -> bool | None:
+    """What an inequality of strides is where each size in them, written as `Max(1, size)`, is at
+    least 2: in which order two dimensions lie, which of those of 0 or 1 says nothing."""
+    import sympy
+    from torch.utils._sympy.functions import Max
+
+    sizes = {each for each in condition.atoms(Max) if 1 in each.args}
+    if not sizes:
+        return None
+    more = {each: 2 + sympy.Dummy(integer=True, nonnegative=True) for each in sizes}
+    apart = sympy.expand((condition.gts - condition.lts).xreplace(more))
+    strict = condition.rel_op in ("<", ">")
+    if apart.is_positive or (apart.is_nonnegative and not strict):
+        return True
+    return False if apart.is_negative or (apart.is_nonpositive and strict) else None
 
 
 def new_environment() -> Any:
@@ -238,13 +259,7 @@ def count_of(mask: Any) -> Any:
 
 def is_undecided(error: BaseException | None) -> bool:
     """Whether torch had to decide something about an unbacked symbol."""
-    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-
-    while error is not None:
-        if isinstance(error, GuardOnDataDependentSymNode):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return undecided_condition(error) is not None
 
 
 def known_condition(condition: Any) -> bool | None:
@@ -256,6 +271,67 @@ def known_condition(condition: Any) -> bool | None:
     if statically_known_true(condition):
         return True
     return False if statically_known_true(condition.__sym_not__()) else None
+
+
+def supposing(mode: Any, error: Exception | None, run: Callable[[], Any]) -> Any:
+    """What `run` gives with an answer to each condition on an unbacked symbol that it cannot go
+    without, the first by which it gives anything: which is assumed. None: there is no such."""
+    environment, tried = mode.shape_env, dict[Any, bool]()
+
+    def answered(error: BaseException | None) -> Any:
+        condition = undecided_condition(error)
+        if condition is None or condition in tried or len(tried) == _MOST_SUPPOSED:
+            return None
+        first = getattr(condition, "rel_op", "") == "!="  # two sizes differ in general
+        for answer in (first, not first):
+            if not _relations(condition, answer):
+                continue
+            tried[condition] = answer
+            environment.supposed = dict(tried)
+            try:
+                result = run()
+            except Exception as other:
+                result = answered(other)
+            if result is not None:
+                return result
+        tried.pop(condition, None)
+        return None
+
+    try:
+        result = answered(error)
+    finally:
+        environment.supposed = {}
+    for condition, answer in tried.items():
+        for relation in _relations(condition, answer):
+            assume(symbolic_condition(mode, relation))
+    return result
+
+
+def _relations(condition: Any, answer: bool) -> list[Any]:
+    """The relations that all hold where a condition has this answer; none: it is no sum of such."""
+    kind = type(condition).__name__
+    if kind == "Not":
+        return _relations(condition.args[0], not answer)
+    if kind == ("And" if answer else "Or"):
+        parts = [_relations(part, answer) for part in condition.args]
+        return [each for part in parts for each in part] if all(parts) else []
+    if not condition.is_Relational:
+        return []
+    return [condition if answer else condition.negated]
+
+
+_MOST_SUPPOSED = 8
+
+
+def undecided_condition(error: BaseException | None) -> Any:
+    """The condition on an unbacked symbol that torch had to decide; None: it was another error."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    while error is not None:
+        if isinstance(error, GuardOnDataDependentSymNode):
+            return error.cond
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def is_negated(number: Any) -> bool:

@@ -6,11 +6,13 @@ import, registers what it handles.
 
 from flambeau_capture.builtins import (
     cached_functions,
+    collectives,
     construction,
     containers,
     introspection,
     iteration,
     logging_and_warnings,
+    made_objects,
     numbers,
     operator_functions,
     operators,

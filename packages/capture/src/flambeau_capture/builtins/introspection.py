@@ -47,6 +47,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
@@ -310,6 +311,10 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return Constant(hash(payload.value))
     if isinstance(args[0], ExceptionValue) and args[0].real is None:
         raise Break("FB0009", f"hash of {args[0].describe()}")
+    if isinstance(args[0], MadeObject):
+        if not args[0].model.shown:
+            args[0].unknown("hash")
+        return act(tx, hash, args)
     with needing("FB0009", lambda _: f"hash of {args[0].describe()}"):
         return Constant(evaluate(tx, hash, args[0].as_python()))
 
@@ -400,6 +405,8 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
         return value.text(tx)
     if isinstance(value, IteratorValue):
         raise Break("FB0009", f"text of {value.describe()}")
+    if isinstance(value, MadeObject):
+        return value.text(tx, method)
     with needing("FB0003", lambda error: f"text of {error}"):
         plain = value.as_python()
     return str(evaluate(tx, str if method == "__str__" else repr, plain))
@@ -411,6 +418,8 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
         return str(evaluate(tx, format, value.value, spec))
     if value.special(tx, "__format__"):
         return str(constant_of(ask(tx, value, "__format__", (Constant(spec),))))
+    if isinstance(value, MadeObject):
+        return str(constant_of(value.call_method(tx, "__format__", [Constant(spec)], {})))
     formats = find_in_class(value.cls, "__format__")
     if isinstance(value, FrozenValue) and formats is not None:
         in_python = isinstance(formats[1], types.FunctionType)

@@ -53,6 +53,7 @@ from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.made_objects import MadeObject
 from flambeau_capture.values.special_methods import SpecialMethods
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -89,7 +90,8 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
     if isinstance(target, GeneratorValue) and len(args) == 1:
         return target.call_method(tx, "__next__", [], {})
-    if isinstance(target, ObjectValue) and find_in_class(target.cls, "__next__") is not None:
+    by_class = isinstance(target, ObjectValue | MadeObject)
+    if by_class and find_in_class(target.cls, "__next__") is not None:
         if len(args) == 1:  # what it raises at its end is its own
             return call_special(tx, target, "__next__", [])
         target = CallIterator(target)
@@ -153,6 +155,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         refuse(tx, reversed, target, __reversed__=None)
     if isinstance(target, TensorValue):
         return target.call_method(tx, "__reversed__", [], {})
+    if isinstance(target, MadeObject):
+        return target.reversed(tx)
     if target.special(tx, "__reversed__"):
         return call_special(tx, target, "__reversed__", [])
     if isinstance(target, SpecialMethods) and own is None:

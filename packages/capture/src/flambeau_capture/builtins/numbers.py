@@ -33,7 +33,7 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors.data_numbers import selected
+from flambeau_capture.values.tensors.data_numbers import is_as_in_general, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.number_ranges import note_computation
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known, open_text
@@ -161,6 +161,13 @@ def _extreme(fn: Any, symbol: str) -> None:
                     note_computation(tx, chosen, fn.__name__, item, best)
                     best = best_key = chosen
                     continue
+            if (
+                best is not None
+                and is_none(key)
+                and is_as_in_general(tx, symbol, item, best, better)
+            ):
+                best = best_key = item if isinstance(item, TensorValue) else best
+                continue
             if better.truth(tx):
                 best, best_key = item, item_key
         assert best is not None
@@ -235,5 +242,5 @@ for _fn in (*_module_functions(math), *_module_functions(cmath)):
 
     handles(_fn)(_math)
 
-pure(bin, hex, oct, chr, ord, str.maketrans, int.from_bytes, float.fromhex, bytes.fromhex,
+pure(bin, hex, oct, chr, ord, str.maketrans, float.fromhex, bytes.fromhex,
      bytes.maketrans)  # fmt: skip

@@ -51,6 +51,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.tensors.data_numbers import float_call, float_operator, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
@@ -66,9 +67,9 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 def compares_by_identity(value: Value) -> bool:
     """Whether `==` on an opaque value compares identity."""
-    if not isinstance(value, OpaqueValue):
+    if not isinstance(value, OpaqueValue | MadeObject):
         return True
-    found = find_in_class(type(value.real), "__eq__")
+    found = find_in_class(value.cls, "__eq__")
     return found is not None and found[0] is object
 
 
@@ -147,7 +148,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
     if isinstance(left, Constant) and isinstance(right, Constant):
         fn = OPERATORS[symbol][0] if asked is None else IN_PLACE[asked][0]
         return tx.wrap_new(evaluate(tx, fn, left.value, right.value))
-    for attempt in (_objects, _sequences, _tables, _known):
+    for attempt in (_objects, _made, _sequences, _tables, _known):
         found = attempt(tx, symbol, left, right, asked or symbol)
         if found is not None:
             return found
@@ -177,7 +178,10 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue) and not refuses_tensors(right):
         return graph_call(tx, "call_function", fn, [left, right], {})
     own = left.special(tx, name) or _has_python_method(left, name)
-    if own or (isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None):
+    by_class = isinstance(
+        left, ObjectValue | OpaqueValue | MadeObject
+    )  # which changes in place, in C
+    if own or (by_class and find_in_class(left.cls, name) is not None):
         by = call_special(tx, left, name, [right]) if own else None
         found = left.call_method(tx, name, [right], {}) if by is None else by
         if not declined(found):
@@ -369,6 +373,15 @@ def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> V
     return found
 
 
+def _made(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
+    """An operand of a class in C whose state is known, and another that is known."""
+    if not isinstance(left, MadeObject) and not isinstance(right, MadeObject):
+        return None
+    if any(isinstance(each, ObjectValue | OpaqueValue) for each in (left, right)):
+        return None
+    return act(tx, (OPERATORS if asked == symbol else IN_PLACE)[asked][0], [left, right])
+
+
 def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     """Objects that are fully known, formatting with `%` included."""
     _, name, reflected = OPERATORS[symbol]
@@ -424,5 +437,7 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
         return call_special(tx, value, name, [])
     if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:
         return value.call_method(tx, name, [], {})
+    if isinstance(value, MadeObject):
+        return act(tx, fn, [value])
     with needing("FB0009", lambda _: f"{symbol}{value.describe()}"):
         return tx.wrap_new(evaluate(tx, fn, value.as_python()))

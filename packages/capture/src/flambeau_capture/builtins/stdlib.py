@@ -17,7 +17,6 @@ import json
 import os
 import re
 import reprlib
-import struct
 import sys
 import time
 import types
@@ -295,6 +294,6 @@ breaks(
 pure(
     re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.finditer, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
-    typing.get_origin, typing.get_args, struct.pack, struct.unpack, struct.calcsize,
+    typing.get_origin, typing.get_args,
     json.dumps, json.loads, ast.literal_eval,
 )  # fmt: skip

@@ -6,6 +6,7 @@ what cannot be done leaves as an exception, and nothing of the program has been 
 
 from __future__ import annotations
 
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -146,6 +147,13 @@ class FrameConversion:
                     self.session = None
         raise SkipFrame("too many attempts")
 
+    def _explained(self, report: BreakReport) -> BreakReport:
+        """A break by data, with the reason why the graph does not go on with open sizes there."""
+        why = self.converter.dynamics.no_data_sizes(self.code)
+        if why is None or report.reason.id not in ("FB0002", "FB0003", "FB0004"):
+            return report
+        return replace(report, what=f"{report.what}, and no size is left open for it here: {why}")
+
     def _without_symbols(self, error: Exception) -> None:
         """Try again with every size a constant, where what failed had symbols."""
         shapes = self.shapes
@@ -158,7 +166,7 @@ class FrameConversion:
         if by_data and self.session is not None and self.session.could_read_early():
             kept = "reads numbers of tensors of one element before its graphs"
         elif by_data:
-            self.converter.dynamics.refuse_data_sizes(self.code)
+            self.converter.dynamics.refuse_data_sizes(self.code, _words_of(why))
             kept = "ends its graphs where a size depends on data"
         elif self._without_numbers(shapes, error):
             kept = "keeps its numbers"
@@ -275,6 +283,7 @@ class FrameConversion:
         code = self._compile(session, plan, number, ended.chain)
         self._note_dynamics(names.latest, report)
         self.outcome, self.stopped, self.in_parts = "break", report, True
+        report = self._explained(report)
         self.converter.records.breaks.append(report)
         self.converter.publish("break", report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
@@ -549,6 +558,12 @@ def _line_of(error: Exception, width: int = 300) -> str:
     """An error in one line: a backend's text may hold a program, or a traceback."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def _words_of(line: str) -> str:
+    """What a stage itself says, of an error in one line."""
+    found = re.search(r"\b[A-Z]{2}\d{4}: .*", line)
+    return (found[0] if found else line).partition(" From your code")[0]
 
 
 def _changed(effects: Iterable[Any]) -> Iterator[str]:

@@ -151,7 +151,7 @@ class _CodeHistory:
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
-    no_data_sizes: bool = False
+    no_data_sizes: str | None = None  # why its graphs end where data decides
     early_numbers: bool = (
         False  # whether numbers of tensors of one element are read before the graph
     )
@@ -189,11 +189,15 @@ class DynamismTracker:
     def data_sizes(self, code: CodeType) -> bool:
         """Whether what depends on data is a symbol."""
         taken = {"sizes", "data"} <= self._taken
-        return taken and self._allowed(code) and not self._seen(code).no_data_sizes
+        return taken and self._allowed(code) and self.no_data_sizes(code) is None
 
-    def refuse_data_sizes(self, code: CodeType) -> None:
+    def refuse_data_sizes(self, code: CodeType, why: str) -> None:
         """From here on its graphs end where a size depends on data."""
-        self._seen(code).no_data_sizes = True
+        self._seen(code).no_data_sizes = why
+
+    def no_data_sizes(self, code: CodeType) -> str | None:
+        """Why its graphs end where a size depends on data; None: they do not."""
+        return self._seen(code).no_data_sizes
 
     def reads_early(self, code: CodeType) -> bool:
         """Whether numbers of tensors of one element are read before the graph: Python needs one."""
@@ -231,7 +235,7 @@ class DynamismTracker:
         if seen.general:
             seen.general = False
             return "ends its graphs where Python decides on a count"
-        seen.no_data_sizes = True
+        seen.no_data_sizes = "what was assumed of data did not hold in most calls"
         return "ends its graphs where a size depends on data"
 
     def assigned(self, code: CodeType, variables: Sequence[str]) -> None:

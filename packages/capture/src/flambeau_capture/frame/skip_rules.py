@@ -55,6 +55,9 @@ LIBRARIES: dict[str, LibraryRule] = {
         ),
         _OPAQUE,
     ),
+    **dict.fromkeys(  # written with the collectives that have rules
+        ("torch.distributed._functional_collectives", "torch.distributed.nn.functional"), _ALONE
+    ),
     **dict.fromkeys(
         ("numpy", "scipy", "pandas", "sklearn", "matplotlib", "triton", "sympy"),
         LibraryRule("FB0017", skipped=True),

@@ -167,7 +167,7 @@ class SymbolicShapes:
             place = self._by_data.get(symbol)
             found = None if known is None or place is None else known(*place)
             if found is None or type(found) is float:
-                raise Break("FB0002", f"{number}, which Python needs")
+                raise Break("FB0002", f"{_said(number, place)}, which Python needs")
             compat.assume(compat.symbolic_integer(self._graph.fake_mode, symbol, None) == found)
 
     def assumptions(self, made: bool) -> Iterator[fx.Node]:
@@ -500,6 +500,19 @@ def _owners(node: fx.Node, result: Any) -> Iterator[tuple[Any, tuple[fx.Node, in
     for number, dim in parts:
         if compat.own_data_symbols(number) and compat.expression(number).is_Symbol:
             yield compat.expression(number), (node, dim)
+
+
+def _said(number: Any, place: tuple[fx.Node, int | None] | None) -> str:
+    """A number that depends on data in words: what made it, and on which line of the program."""
+    if place is None:
+        return str(number)
+    node, dim = place
+    name = getattr(node.target, "__name__", str(node.target))
+    what = f"the number that {name}() reads" if dim is None else f"a size that {name}() gives"
+    lines = [x.strip() for x in node.meta.get("stack_trace", "").splitlines() if x.strip()]
+    line = f" at `{lines[-1]}`" if lines else ""
+    exact = compat.expression(number).is_Symbol
+    return f"{'' if exact else 'what is computed of '}{what}{line}"
 
 
 def _python(expr: Any, names: Mapping[Any, str]) -> str:

@@ -226,7 +226,9 @@ def _sample_by_name(value: Value) -> Any:
     if kind is types.BuiltinFunctionType:
         return len
     if issubclass(kind, type):
-        return int
+        known: Any = getattr(value, "python_class", int)
+        mapping = any("keys" in vars(owner) for owner in known.__mro__)
+        return _UNKNOWN if mapping else int
     base = next(owner for owner in kind.__mro__ if owner is object or owner in _BASES)
     owners = kind.__mro__[: kind.__mro__.index(base)]
     defined = {name for owner in owners for name in vars(owner)}

@@ -129,6 +129,10 @@ class Constant(KnownObject):
         method = getattr(self.value, name)
         if name in ("__enter__", "__exit__"):  # of a device: it was entered before the frame
             raise Break("FB0013", f"{self.describe()}.{name}")
+        if name in ("format", "format_map") and "%" in self.value:
+            given = (*args, *kwargs.values())
+            if not all(isinstance(arg, Constant) for arg in given):  # dates ask for the locale
+                self.unknown(f"method {name!r}")
         if name == "__mul__" and isinstance(self.value, str | bytes):  # which takes an index
             args = [Constant(tx.index_of(args[0], self.value[:0].__mul__))]
         try:

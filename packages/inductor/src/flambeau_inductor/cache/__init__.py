@@ -22,7 +22,6 @@ __all__ = [
     "Lease",
     "CacheStore",
     "KeptValues",
-    "bound",
     "cache_folder",
     "code",
     "differences",

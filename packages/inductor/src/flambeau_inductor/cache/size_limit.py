@@ -51,9 +51,17 @@ def limit() -> int:
     text = os.environ.get(LIMIT, "").strip()
     if not text:
         return DEFAULT_LIMIT
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise ValueError(f"{LIMIT} is {error}") from None
+
+
+def parsed(text: str) -> int:
+    """Bytes, as `500M`, `2G` or a number say them. Raises ValueError for another text."""
     found = re.fullmatch(r"(\d+)\s*([KMGT]?)I?B?", text.upper())
     if found is None:
-        raise ValueError(f"{LIMIT} is {text!r}: say a number of bytes, or one with K, M, G or T")
+        raise ValueError(f"{text!r}: say a number of bytes, or one with K, M, G or T")
     return int(found[1]) * UNITS[found[2]]
 
 
@@ -80,8 +88,9 @@ def grown(folder: Path, size: int, most: int) -> None:
         sweep(folder, most)
 
 
-def sweep(folder: Path, most: int) -> int:
-    """Remove what was used longest ago until `LOW` of `most` is kept; how many entries went."""
+def sweep(folder: Path, most: int, low: float = LOW) -> int:
+    """Where there is more than `most`, remove what was used longest ago until `low` of it is kept;
+    how many entries went."""
     with _alone(folder) as alone:
         if not alone:
             return 0
@@ -92,7 +101,7 @@ def sweep(folder: Path, most: int) -> int:
         gone = 0
         if total > most:
             for each in found:
-                if total <= most * LOW or each.used > now - GRACE:
+                if total <= most * low or each.used > now - GRACE:
                     break
                 remove(folder, each.folder)
                 total -= each.size

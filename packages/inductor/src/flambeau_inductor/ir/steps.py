@@ -6,7 +6,7 @@ In: steps and layouts. Out: names of buffers, bytes. Invariant: a step touches n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -65,6 +65,16 @@ def results_of(step: Compute) -> list[str]:
     """Buffers that a library call's results become."""
     results = step.results if isinstance(step, Extern) else ()
     return [name for name in results if name is not None]
+
+
+def sizes_known(steps: Sequence[Step], names: Collection[str]) -> int:
+    """How many steps it takes until each of these sizes that a step counts is known."""
+    counts = (
+        place
+        for place, step in enumerate(steps, 1)
+        if isinstance(step, Extern) and any(size.name in names for size in step.sizes)
+    )
+    return max(counts, default=0)
 
 
 def bytes_touched(step: Compute, sizes: Mapping[str, int], items: Mapping[str, int]) -> int:

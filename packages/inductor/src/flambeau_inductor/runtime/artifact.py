@@ -13,13 +13,16 @@ import linecache
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import profiler
 
 from flambeau_inductor._torch_compat import current_device, set_grad_mode
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, Recorded, Rules, rules_from
+from flambeau_inductor.runtime.profiling import with_rows
 from flambeau_inductor.runtime.report import Report
 
 
@@ -204,11 +207,12 @@ class CompiledGraph:
 
 def load_wrapper(text: str, name: str, known: Mapping[str, object]) -> Call:
     """Run the module's text with the names `known` to it; `name` is shown in tracebacks."""
-    namespace: dict[str, Any] = dict(known)
+    namespace: dict[str, Any] = {"profiler": profiler, **known}
     filename = f"<flambeau wrapper {name} {id(namespace):x}>"
     namespace["__name__"] = filename
     exec(compile(text, filename, "exec"), namespace)
     call: Call = namespace["call"]
+    namespace["profiled"] = with_rows(partial(load_wrapper, text, name), known, namespace["ROWS"])
     lines = text.splitlines(keepends=True)
     linecache.cache[filename] = (len(text), None, lines, filename)
     weakref.finalize(call, linecache.cache.pop, filename, None)

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import torch
 
+from flambeau_inductor._torch_compat import WAIT
 from flambeau_inductor.indexing import Expr, Ranges, Size, Var, decide_equal, hint, known, plain
 from flambeau_inductor.ir.loops import Axis, Loop, Scalar
 from flambeau_inductor.ir.operands import pruned
@@ -31,7 +32,7 @@ from flambeau_inductor.ir.program import (
     each_leaf,
     leaves,
 )
-from flambeau_inductor.ir.steps import Compute
+from flambeau_inductor.ir.steps import Compute, sizes_known
 from flambeau_inductor.ir.tensors import (
     Attribute,
     IndexCheck,
@@ -176,12 +177,7 @@ def checked_first(steps: Sequence[Compute]) -> list[Compute]:
             found.append(step)
             continue
         names = {name for each in leaves(step.args) for name in data_sizes_in(each)}
-        given = [
-            place
-            for place, other in enumerate(found)
-            if isinstance(other, Extern) and any(size.name in names for size in other.sizes)
-        ]
-        found.insert(max(given, default=-1) + 1, step)
+        found.insert(sizes_known(found, names), step)
     return found
 
 
@@ -261,8 +257,10 @@ def _call(made: _Assembly, call: LibraryCall) -> None:
         partial(_argument, made), (made.plan.arguments[call], made.plan.keywords[call])
     )
     results = made.plan.results(call)
+    if call.target == WAIT:
+        args = (*args, *started_with(args, made.steps))
     if call.aliases:
-        made.shared.update(made.name_of(n) for n in operands_of(made.plan, call))
+        made.shared.update(ref.buffer for ref in leaves(args) if isinstance(ref, Ref))
     live = made.plan.live
     names = [made.name_of(node) if node is not None and node in live else None for node in results]
     sizes = made.plan.graph.sized.get(call, ())
@@ -276,6 +274,13 @@ def _call(made: _Assembly, call: LibraryCall) -> None:
         made.steps.append(Extern(call.target, args, kwargs, into, (), call.origins))
     else:
         made.steps.append(Extern(call.target, args, kwargs, (), tuple(names), call.origins, sizes))
+
+
+def started_with(args: Sequence[object], steps: Sequence[Compute]) -> list[Ref]:
+    """What the collective that is waited for was given: until then it may be read."""
+    waited = {ref.buffer for ref in leaves(tuple(args)) if isinstance(ref, Ref)}
+    calls = (step for step in steps if isinstance(step, Extern) and waited & {*step.results})
+    return [ref for call in calls for ref in call.reads if ref.buffer not in waited]
 
 
 def _argument(made: _Assembly, argument: PlannedArgument) -> object:

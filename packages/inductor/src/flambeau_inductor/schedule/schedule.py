@@ -12,8 +12,10 @@ from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.ir.verify import verify_program
 from flambeau_inductor.options import Options
 from flambeau_inductor.schedule.assemble import assemble
+from flambeau_inductor.schedule.communication import overlap_communication
 from flambeau_inductor.schedule.fuse.fuse import fuse
 from flambeau_inductor.schedule.gpu.rematerialize import (
+    compute_elements_again,
     inline_row_scalars,
     keep_cheaper,
     rematerialize,
@@ -47,8 +49,10 @@ LOOP_PASSES: tuple[Pass[PassContext, Program], ...] = (
     Pass("fuse_rows_and_columns", fuse_rows_and_columns),
     Pass("pipeline_columns", pipeline_columns),
     Pass("inline_row_scalars", inline_row_scalars),
+    Pass("compute_elements_again", compute_elements_again),
     Pass("split_reductions", split_reductions),
     Pass("sink_loops", sink_loops),
+    Pass("overlap_communication", overlap_communication),
     Pass("coalesce_copies", coalesce_copies),
     Pass("update_in_place", update_in_place),
     Pass("reorder_for_peak_memory", reorder_for_peak_memory),

@@ -198,8 +198,22 @@ def generate(
         imported = "bernoulli_by, run_after_draws" if printer.behind else "bernoulli_by"
         use("cpu.random", imported, drawn, *behind)
     head[-1:] = [*(f"{name} = device({of!r})" for of, name in printer.places.items()), ""]
-    text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
+    head[-1:] = [f"ROWS = {_rows(printer, program)!r}", ""]
+    watched = (f"{INDENT}if profiler._is_profiler_enabled:", f"{INDENT * 2}return profiled(args)")
+    lines = [*watched, *printer.lines]
+    text = "\n".join([*head, "", "def call(args):", *lines, ""])
     return Wrapper(text, {n: t for t, n in {**printer.operators, **printer.in_blocks}.items()})
+
+
+def _rows(p: _WrapperWriter, program: Program) -> dict[str, str]:
+    """What a profiler shows for the call, and for each kernel that it calls by name."""
+    found = {"call": program.name}
+    for step in program.steps:
+        if isinstance(step, RunLoop):
+            kernel = p.launches[step.loop.name].kernel
+            if f"behind_{kernel}" not in p.behind:  # which is looked into, not called
+                found.setdefault(kernel, f"{kernel}: {' '.join(step.loop.origins)}")
+    return found
 
 
 def _receive(p: _WrapperWriter, program: Program, check: bool) -> None:

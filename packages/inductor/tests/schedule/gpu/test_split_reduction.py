@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor.ir.loops import Loop, Reduce
+from flambeau_inductor.ir.loops import Load, Loop, Reduce
 from flambeau_inductor.schedule import Limits
 from flambeau_inductor.schedule.gpu.split_reduction import split_loop
 
@@ -101,3 +101,39 @@ def test_columns_are_split_from_four_parts_on() -> None:
     ):
         done = against_eager(function, torch.randn(shape), tolerance=1e-3, limits=limits)
         assert len(done.loops) == count, shape
+
+
+def _centred(stored: tuple[str, ...], terms: int) -> Function:
+    """Rows of products with a sum of so many `terms`, without their mean; and what is `stored`."""
+
+    def function(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = others[0]
+        for k in range(1, terms):
+            total = total + others[k]
+        made = {"sum": total, "product": x * total}
+        return (*(made[name] for name in stored), made["product"] - made["product"].mean(0))
+
+    return lambda x, a, b, c: function(x, a, b, c)
+
+
+@pytest.mark.parametrize(
+    ("stored", "terms", "read"),
+    [
+        ((), 2, 3),
+        (("product",), 2, 1),
+        (("product",), 1, 1),
+        (("sum",), 2, 2),
+        (("sum",), 3, 2),
+        (("sum", "product"), 3, 1),
+    ],
+)
+def test_the_rest_reads_what_the_parts_have_stored(
+    stored: tuple[str, ...], terms: int, read: int
+) -> None:
+    """Instead of all that it is computed from, where that is more."""
+    xs = [torch.randn(256, 3) for _ in range(4)]
+    done = against_eager(_centred(stored, terms), *xs, tolerance=1e-4, limits=SPLIT)
+    rest = done.loops[-1]
+    assert not rest.r, "the last loop is the rest"
+    loads = [i for i in rest.body if isinstance(i, Load)]
+    assert len({i.buffer for i in loads if len(i.index.vars) == 2}) == read

@@ -24,7 +24,7 @@ from flambeau.backends import composed, engines
 from flambeau.backends.autotune import Autotune, never_slower
 from flambeau.backends.fallback import marking, with_fallback
 from flambeau.backends.request import Backend, Factory, Request, Traits, named
-from flambeau.distributed import by_buckets
+from flambeau.distributed import by_buckets, in_agreement
 from flambeau.errors import BackendMissing, UnknownBackend
 from flambeau.events.bus import publish_runs
 from flambeau.testing.comparison import copied_graph
@@ -161,6 +161,7 @@ LAYERS: tuple[Layer, ...] = (
     Layer("never_slower", never_slower, lambda request: request.never_slower),
     Layer("repro", _repro, lambda request: request.repro),
     Layer("verify", _verify, lambda request: request.verify),
+    Layer("agreement", lambda backend, request: in_agreement(backend), lambda request: True),
     Layer("run_events", publish_runs, lambda request: True),
 )
 

@@ -4,6 +4,6 @@ In: nothing, folders, files, keys. Out: facts and texts. Invariant: what is read
 checked before it becomes part of a cache, and nothing here compiles.
 """
 
-from flambeau.cache.disk import Info, clear, info, keys, load, save, why_miss
+from flambeau.cache.disk import Info, clear, info, keys, load, prune, save, verify, why_miss
 
-__all__ = ["Info", "clear", "info", "keys", "load", "save", "why_miss"]
+__all__ = ["Info", "clear", "info", "keys", "load", "prune", "save", "verify", "why_miss"]

@@ -31,10 +31,11 @@ from flambeau_inductor.cache import (
 
 from flambeau.errors import Refused
 from flambeau.packaging import archive
+from flambeau.shown import Shown
 
 
-@dataclass(frozen=True)
-class Info:
+@dataclass(frozen=True, repr=False)
+class Info(Shown):
     """Figures of a cache folder. `entries` and `bytes` by kind; `limit`: the bytes it may grow to.
 
     objection: why it is not used, "" where it is.
@@ -72,6 +73,23 @@ def clear(folder: str | Path | None = None, kind: str | None = None) -> int:
     for each in found:
         size_limit.remove(place, each.folder)
     return len(found)
+
+
+def prune(most: int | None = None, folder: str | Path | None = None) -> int:
+    """Remove the entries that were used longest ago until `most` bytes are left (None: the limit);
+    how many went. Those of the last minute stay."""
+    place = _folder(folder)
+    if not place.exists():
+        return 0
+    return size_limit.sweep(place, size_limit.limit() if most is None else most, low=1.0)
+
+
+def verify(folder: str | Path | None = None) -> list[Path]:
+    """The entries whose files are not those that were written. Nothing is removed: a broken entry
+    is made anew when it is next looked up."""
+    return [
+        each.folder for each in size_limit.entries_under(_folder(folder)) if not intact(each.folder)
+    ]
 
 
 def keys(folder: str | Path | None = None, kind: str = "graphs") -> list[Key]:

@@ -1,11 +1,21 @@
-"""Distributed data parallel: gradient buckets, and agreement between ranks.
+"""Several processes: gradient buckets, and agreement between ranks.
 
-In: captured graphs, inside the forward of a `DistributedDataParallel`. Out: the same graphs in
-parts, and a word where ranks compile different programs.
-Invariant: nothing here sends a tensor or waits for another rank.
+In: captured graphs, inside the forward of a `DistributedDataParallel` or with collectives of their
+own. Out: the same graphs in parts, a word where ranks compile different programs, and an error
+where they would wait for each other for ever.
+Invariant: nothing here sends a tensor; notes are left in the store of the process group.
 """
 
 from flambeau.distributed.buckets import BucketLimits, by_buckets, split
+from flambeau.distributed.collective_order import CollectivesDiffer, in_agreement
 from flambeau.distributed.ranks import RanksDisagree, compare_ranks
 
-__all__ = ["BucketLimits", "RanksDisagree", "by_buckets", "compare_ranks", "split"]
+__all__ = [
+    "BucketLimits",
+    "CollectivesDiffer",
+    "RanksDisagree",
+    "by_buckets",
+    "compare_ranks",
+    "in_agreement",
+    "split",
+]

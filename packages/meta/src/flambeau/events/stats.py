@@ -22,10 +22,10 @@ class FunctionStats:
     """Counts of one compiled callable since it was made.
 
     calls: of the callable. compiled: frames that found compiled code, which the first one makes;
-    eager: frames left to Python, its callees' included. checks_failed: guards that did not hold. compilations: conversions of
-    frames, the first included. limits: calls that came when a frame was at its limit. breaks: graph
-    breaks. fallbacks: graphs that run eagerly. faults: failures of the compiler. seconds: spent on
-    compiling.
+    eager: frames left to Python, its callees' included. checks_failed: guards that did not hold.
+    compilations: conversions of frames, the first included. limits: calls that came when a frame
+    was at its limit. breaks: graph breaks. fallbacks: graphs that run eagerly. faults: failures of
+    the compiler. seconds: spent on compiling.
     """
 
     function: str

@@ -3,7 +3,8 @@
 In: the folder that FLAMBEAU_TRACE or `flambeau.trace` named. Out: one `ProcessEvents` a process;
 breaks with figures, kernels with the time that they lose to a copy, the most expensive first.
 Invariant: a line that was cut short (the process was killed) is counted, not an error; nothing
-outside of the folder is read; what happened on two threads, or to two compiled callables, does not mix.
+outside of the folder is read; what happened on two threads, or to two compiled callables, does
+not mix.
 """
 
 from __future__ import annotations

@@ -242,6 +242,8 @@ def _around(x: Tensor, middle: Tensor, variance: Tensor, correction: Number | No
     """The variance of all elements by the squares of their distances from a mean, in whose rounding
     equal numbers differ from it; by the `variance` where a size is left open."""
     size = e.count(x.shape, range(x.ndim))
+    if isinstance(size, int) and size == 0:
+        return variance  # whatever the correction, it is no number
     if not isinstance(size, int):
         kept = p.logical_or(p.isfinite(middle), p.isnan(variance))
         return p.where(kept, variance, p.mul(middle, middle))

@@ -37,6 +37,8 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (scalars.assign, ("setitem",)),
     (sized_by_data.one_hot, ("one_hot",)),
     (sized_by_data.bincount, ("bincount",)),
+    (sized_by_data.pad, ("pad", "constant_pad_nd")),
+    (sized_by_data.interpolate, ("interpolate",)),
     (sized_by_data.pad_sequence, ("pad_sequence",)),
     (sized_by_data.cdist, ("cdist",)),
     (sized_by_data.linspace, ("linspace",)),

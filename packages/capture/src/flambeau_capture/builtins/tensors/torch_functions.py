@@ -120,8 +120,11 @@ def _facts(*fns: Any) -> None:
 
 
 _facts(
-    torch.cuda.is_available, torch.cuda.device_count, torch.backends.cuda.is_built,
-    torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
+    torch.cuda.is_available, torch.cuda.device_count, torch.cuda.get_device_capability,
+    torch.cuda.get_device_name, torch.cuda.get_arch_list, torch.cuda.get_gencode_flags,
+    torch.cuda.can_device_access_peer, torch.backends.cuda.is_built,
+    torch.backends.cudnn.version, torch.backends.cudnn.is_available,
+    torch.backends.mkldnn.is_available,
     torch.backends.mps.is_available, torch.distributed.is_available,
     *compat.build_questions(),
 )  # fmt: skip
@@ -151,22 +154,6 @@ _guard_by_query(
 )  # fmt: skip
 
 
-def _of_all_processes(fn: Any) -> None:
-    answer = compat.in_group(fn)
-
-    @handles(fn)
-    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        """Of the group of all processes, whose rank and size stay as long as it is there."""
-        if args or kwargs:
-            raise Break("FB0017", describe_call(fn, args))
-        tx.guard(ConstantSource(answer, fn.__name__), "ANSWER", answer())
-        return evaluate_call(tx, fn, args, kwargs)
-
-
-for _fn in compat.rank_questions():
-    _of_all_processes(_fn)
-
-
 def _answer(value: Any, *fns: Any) -> None:
     """Callables whose answer under capture is always the same."""
     for fn in fns:
@@ -182,8 +169,11 @@ _answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, i
 
 @handles(torch.compiler.is_compiling)
 def _is_compiling(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """False inside a module's call with `always_call` hooks, which eager runs as they are."""
+    """False inside a module's call with `always_call` hooks, which eager runs as they are, and in
+    the collectives that torch refuses to other compilers."""
     frame = tx.caller(1)
+    if frame is not None and frame.filename.endswith(compat.REFUSED_TO_OTHERS):
+        return Constant(False)
     call = compat.MODULE_CALLS[-1].__code__
     if frame is None or (frame.name, frame.filename) != (call.co_name, call.co_filename):
         return Constant(True)

@@ -29,7 +29,7 @@ from flambeau_capture.resume_runtime import drive
 from flambeau_capture.source import Attr, ConstantSource, Item
 from flambeau_capture.values.base import Args, Kwargs, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, nameless
-from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.dicts import DictValue, keys_of, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.functions import FunctionValue
@@ -109,12 +109,17 @@ def _namesake(fn: Value) -> Callable[..., None]:
     return named
 
 
-def _refuse_twice(frame: Frame, below: int, keyword: Any) -> None:
-    """A keyword is given twice: the error names the callable, which lies below the keywords."""
+def _called(frame: Frame, below: int, what: str) -> Callable[..., None]:
+    """What names the callable, which lies below the keywords, in an error."""
     callee = frame.stack[-below - (3 if NULL_ABOVE else 2)]
     if not isinstance(callee, FunctionValue | ClassValue | BuiltinValue):
-        raise Break("FB0014", f"a keyword twice in a call of {callee.describe()}")
-    named, twice = _namesake(callee), {keyword: 0}
+        raise Break("FB0014", f"{what} in a call of {callee.describe()}")
+    return _namesake(callee)
+
+
+def _refuse_twice(frame: Frame, below: int, keyword: Any) -> None:
+    """A keyword is given twice."""
+    named, twice = _called(frame, below, "a keyword twice"), {keyword: 0}
     evaluate(frame.tx, lambda: named(**twice, **twice))
 
 
@@ -123,6 +128,9 @@ def dict_merge(frame: Frame, instruction: Instruction) -> None:
     given = frame.pop()
     target = frame.stack[-operand(instruction)]
     assert isinstance(target, DictValue)
+    if keys_of(frame.tx, given) is None:
+        named = _called(frame, operand(instruction), f"** of {given.describe()}")
+        evaluate(frame.tx, lambda: named(**nameless(given)))
     for key, value in pairs_of(frame.tx, given):
         if target.contains(frame.tx, key):
             _refuse_twice(frame, operand(instruction), constant_of(key))

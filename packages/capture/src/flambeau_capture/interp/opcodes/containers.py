@@ -19,12 +19,12 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.values.base import Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
-from flambeau_capture.values.containers.dicts import DictValue, pairs_of
+from flambeau_capture.values.containers.dicts import DictValue, keys_of, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.iterators.generators import of_stop_iteration
-from flambeau_capture.values.objects.attributes import assume_entry, find_in_class, is_iterable
+from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
 
 
 def _tuple_of(tx: Tracer, instruction: Instruction, items: Value) -> Value:
@@ -79,7 +79,7 @@ statement("MAP_ADD", 2, lambda frame, i, key, item: _at(frame, i).set_item(frame
 @opcode("DICT_UPDATE")
 def dict_update(frame: Frame, instruction: Instruction) -> None:
     given = frame.pop()
-    if find_in_class(given.cls, "keys") is None:
+    if keys_of(frame.tx, given) is None:
         frame.tx.raise_error(TypeError, f"'{name_in_errors(given.cls)}' object is not a mapping")
     for key, value in pairs_of(frame.tx, given):
         _at(frame, instruction).set_item(frame.tx, key, value)

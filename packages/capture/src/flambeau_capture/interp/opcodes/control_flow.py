@@ -30,6 +30,7 @@ from flambeau_capture.values.objects.attributes import class_attribute, find_in_
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.made_objects import MadeObject
 from flambeau_capture.values.tensors.graph_calls import check_all, require_number, tensor_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -337,6 +338,8 @@ def _bound(frame: Frame, manager: Value, name: str, lack: str = "") -> Value:
         found = class_attribute(frame.tx, manager, manager.cls, name)
         if isinstance(found, MethodValue | BoundMethod):
             return found
+    if isinstance(manager, MadeObject) and find_in_class(manager.cls, name) is not None:
+        return BoundMethod(manager, name)
     known = manager_of(manager)
     if known is not None:
         return frame.tx.get_attr(known, name)

@@ -19,6 +19,7 @@ from flambeau_capture.values.base import (
     Kwargs,
     NotConcrete,
     Tracer,
+    UserError,
     Value,
     unpack,
 )
@@ -320,13 +321,27 @@ def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[
     if isinstance(given, DictValue):
         yield from given.entries()
         return
-    if find_in_class(given.cls, "keys") is not None:
-        keys = unpack(tx, tx.call(tx.get_attr(given, "keys"), [], {}))
+    find_keys = keys_of(tx, given)
+    if find_keys is not None:
+        keys = unpack(tx, tx.call(find_keys, [], {}))
         yield from ((key, given.get_item(tx, key)) for key in keys)
         return
     for index, pair in enumerate(unpack(tx, given)):
         key, value = _pair(tx, index, pair, ordered)
         yield key, value
+
+
+def keys_of(tx: Tracer, given: Value) -> Value | None:
+    """What makes an object a mapping: its attribute, by whichever way it is found."""
+    found_by_object = hasattr(given, "payload")  # a class, or an object of one of the program's
+    if not found_by_object and find_in_class(given.cls, "keys") is None:
+        return None
+    try:
+        return tx.get_attr(given, "keys")
+    except UserError as error:
+        if not issubclass(error.value.cls, AttributeError):
+            raise
+        return None
 
 
 _PLAIN_ITER = (dict, dict.__iter__)

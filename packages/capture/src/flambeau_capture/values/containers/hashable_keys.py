@@ -51,8 +51,9 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         return _hashable(tx, value.value)
     if isinstance(value, TupleValue):
         return tuple(key_of(tx, part) for part in value.parts())
+    as_key = getattr(value, "as_key", value.as_python)
     try:
-        return _hashable(tx, value.as_python())
+        return _hashable(tx, as_key())
     except NotConcrete:
         pass
     found = find_in_class(value.cls, "__hash__")

@@ -248,6 +248,8 @@ def index_of(tx: Tracer, key: Value, asked: Callable[[Any], Any] = operator.inde
         return _that_fits(tx, asked, int(payload.value), key)
     if special:
         return _that_fits(tx, asked, int(constant_of(ask(tx, key, "__index__"))), key)
+    if concrete is None and find_in_class(key.cls, "__index__") is not None:
+        key.unknown("__index__")  # which its class has in C
     refuse(tx, asked, key)
     raise AssertionError(key.describe())
 

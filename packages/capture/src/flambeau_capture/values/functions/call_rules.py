@@ -29,6 +29,7 @@ from flambeau_capture.values.base import Args, Kwargs, MadeBy, Tracer, Value, ne
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.numpy.arrays import in_python
 from flambeau_capture.values.objects.attributes import answers_for_itself
+from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.registry import wrap_known
 from flambeau_capture.values.tensors.data_numbers import float_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
@@ -170,6 +171,8 @@ def knowing(fn: Any, args: Args, when: str = "") -> AbstractContextManager[None]
 
 def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """Run a pure callable now, on arguments that are all known."""
+    if any(isinstance(arg, MadeObject) for arg in (*args, *kwargs.values())):
+        return act(tx, fn, args, kwargs)
     if not kwargs:
         numbers = in_python(fn, args)
         if any(isinstance(arg, SymbolValue) for arg in numbers):

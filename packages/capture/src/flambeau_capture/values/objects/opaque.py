@@ -35,6 +35,7 @@ from flambeau_capture.values.objects.attributes import (
     assume_entry,
     assume_special_methods,
     class_attribute,
+    defines,
     find_in_class,
     instance_dict,
     overrides_instance,
@@ -56,6 +57,9 @@ class OpaqueValue(Value):
         self.real = real
         self.cls = type(real)
         self.source = source
+
+    def special(self, tx: Tracer, name: str) -> bool:
+        return defines(tx, self.cls, name)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":

@@ -8,9 +8,10 @@ raises, the graph does, and such a call runs eagerly.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensors.graph_calls import (
+    check_all,
     graph_call,
     operator_name,
     require_number,
@@ -39,6 +41,14 @@ _OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
+}
+#: of floats; `round` as Python's, half to even
+_TO_INTEGER: Mapping[Any, Callable[[Any], Any]] = {
+    int: torch.trunc,
+    math.trunc: torch.trunc,
+    math.floor: torch.floor,
+    math.ceil: torch.ceil,
+    round: torch.round,
 }
 _ZERO = Constant(0)
 
@@ -71,6 +81,14 @@ def float_call(tx: Tracer, fn: Any, argument: Value) -> Value | None:
     if fn is math.fabs:
         made = read_number(tx, tensor_call(tx, "call_function", torch.abs, [_float(tx, argument)]))
         return note_computation(tx, made, "abs", argument)
+    if fn in _TO_INTEGER and argument.cls is float:
+        made = tensor_call(tx, "call_function", _TO_INTEGER[fn], [_float(tx, argument)])
+        size = tensor_call(tx, "call_function", torch.abs, [made])
+        small = tensor_call(tx, "call_function", operator.le, [size, Constant(2.0**53)])
+        said = "a float that is no integer of 53 bits"
+        check_all(tx, small, OverflowError, (said,))  # nan and infinities, too
+        dtype = Constant(torch.int64)
+        return read_number(tx, tensor_call(tx, "call_method", "to", [made, dtype]))
     if fn is math.sqrt and checked(tx, ">=", argument, "a root of a negative number"):
         return read_number(tx, tensor_call(tx, "call_function", torch.sqrt, [_float(tx, argument)]))
     return None
@@ -85,6 +103,27 @@ def selected(tx: Tracer, condition: Value, one: Value, other: Value) -> Value | 
         return None
     given = [found, number_tensor(tx, one), number_tensor(tx, other)]
     return read_number(tx, tensor_call(tx, "call_function", torch.where, given))
+
+
+def is_as_in_general(tx: Tracer, symbol: str, one: Value, other: Value, better: Value) -> bool:
+    """Whether `max(1, count)` of a tensor is the count, as it is in general: the graph checks it.
+    Python decides it by the tensor's number, and what it gives is of another type for nothing."""
+    tensors = [each for each in (one, other) if isinstance(each, TensorValue)]
+    least = other if one in tensors else one
+    if symbol != ">" or len(tensors) != 1 or not isinstance(better, TensorValue):
+        return False
+    if (
+        not isinstance(least, Constant)
+        or least.as_python() not in (0, 1)
+        or better.fake.numel() != 1
+    ):
+        return False
+    if not (tx.data_sizes() and tx.answers_in_general()):
+        return False
+    fn = operator.gt if least is other else operator.ge  # of two that are equal, the first
+    above = tensor_call(tx, "call_function", fn, [tensors[0], least])
+    check_all(tx, above, RuntimeError, ("the maximum of a count and a number is that number",))
+    return True
 
 
 def condition_tensor(tx: Tracer, condition: Value) -> TensorValue | None:
@@ -109,7 +148,21 @@ def rows(tx: Tracer, tensor: TensorValue) -> TensorValue | None:
     if not isinstance(count, torch.SymInt) or not compat.own_data_symbols(count):
         return None
     rule = _ROWS.get(operator_name(tensor.node.target))
+    if rule is None and tensor.fake.dim() == 1:  # sums of counts are as many
+        counter = next(filter(functools.partial(_counts_as_many, count), _nodes(tensor)), None)
+        return None if counter is None else _counts(tx, tensor, count, counter)
     return None if rule is None else rule(tx, tensor, count)
+
+
+def _nodes(tensor: TensorValue) -> Iterable[fx.Node]:
+    return tensor.node.graph.find_nodes(op="call_method", target="bincount") + (
+        tensor.node.graph.find_nodes(op="call_function", target=torch.bincount)
+    )
+
+
+def _counts_as_many(count: torch.SymInt, node: fx.Node) -> bool:
+    size = node.meta["val"].shape[0]
+    return isinstance(size, torch.SymInt) and compat.expression(size) == compat.expression(count)
 
 
 def _positions(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
@@ -128,9 +181,12 @@ def _positions(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorVa
     return tensor_call(tx, "call_method", "unsqueeze", [made, Constant(1)])
 
 
-def _counts(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
+def _counts(
+    tx: Tracer, tensor: TensorValue, count: torch.SymInt, counter: fx.Node | None = None
+) -> TensorValue | None:
     """The counts that `bincount` gives: of no number beyond those that it is to count at least."""
-    args, kwargs = tensor.node.args, tensor.node.kwargs
+    counter = counter or tensor.node
+    args, kwargs = counter.args, counter.kwargs
     least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
     if not isinstance(least, int) or not 0 < least <= _MOST:
         return None

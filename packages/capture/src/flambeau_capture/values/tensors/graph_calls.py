@@ -7,6 +7,7 @@ argument's value, so in-place operators keep the identity that the program sees.
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import warnings
@@ -171,6 +172,13 @@ def record_assumptions(tx: Tracer, name: str, made: bool = True) -> None:
 _REFUSE_NOTHING = frozenset({"max", "min", "aminmax", "quantile", "nanquantile", "mode"})
 
 
+def _refuses_nothing(name: str, given: Any) -> bool:
+    """Whether a call raises where there is nothing: not one of two tensors, element by element."""
+    args, kwargs = given
+    two = any(isinstance(x, torch.Tensor) for x in (*args[1:], kwargs.get("other")))
+    return name in _REFUSE_NOTHING and not (two and name in ("max", "min"))
+
+
 def _check_special_sizes(tx: Tracer, target: Any, nodes: Any, result: Any) -> None:
     """Check in the graph that a size that depends on data is not 0, or not 1, where an operator
     gives something else then: there is another graph for such a size where it is known, and such a
@@ -182,7 +190,7 @@ def _check_special_sizes(tx: Tracer, target: Any, nodes: Any, result: Any) -> No
             differs = compat.differs(mode, symbol, value)
             if compat.known_condition(differs) is True:
                 continue
-            refused = value == 0 and operator_name(target) in _REFUSE_NOTHING
+            refused = value == 0 and _refuses_nothing(operator_name(target), given)
             if refused or not compat.holds_at(mode, target, given, result, symbol, value):
                 said = f"{operator_name(target)} means something else where {symbol} is {value}"
                 if not require_number(tx, symbol_value(tx, differs), said):
@@ -309,6 +317,11 @@ def run_call(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, A
         raise
     except Exception as error:
         if tx.shapes.by_data and _of_data_sizes((args, kwargs)):
+            if tx.graph.by_data and tx.answers_in_general():
+                run = functools.partial(_tried, tx, target, args, kwargs)
+                result = compat.supposing(tx.graph.fake_mode, error, run)
+                if result is not None:
+                    return result
             text = str(error).partition("\n")[0][:200]
             raise Break("FB0004", f"{operator_name(target)} of a size by data: {text}") from error
         if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):

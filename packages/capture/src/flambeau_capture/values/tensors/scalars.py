@@ -21,7 +21,7 @@ from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.tensors.constant_data import dimensions_of, is_ellipsis
-from flambeau_capture.values.tensors.data_numbers import selected
+from flambeau_capture.values.tensors.data_numbers import read_number, selected
 from flambeau_capture.values.tensors.graph_calls import (
     graph_call,
     require_number,
@@ -121,10 +121,11 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
     """`x[m:n]`, where m, n or the size depends on data, by bounds from the beginning: that 0 <= m
     <= n <= size is checked in the graph. A call where it is not so runs eagerly, as Python counts
     from the end there, and cuts off."""
-    keys = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
+    given = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
     if not isinstance(args[0], TensorValue):
         return None
     sizes = args[0].fake.shape
+    keys = [_read_bounds(tx, key) if isinstance(key, SliceValue) else key for key in given]
     if not compat.data_expressions(sizes) and not any(map(_has_data_bound, keys)):
         return None
     placed = [
@@ -133,7 +134,7 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
         else key
         for key, dim in zip(keys, _dimensions(keys, len(sizes)), strict=True)
     ]
-    if any(new is not old for new, old in zip(placed, keys, strict=True)):
+    if any(new is not old for new, old in zip(placed, given, strict=True)):
         fn = getattr(operator, name)
         return graph_call(tx, "call_function", fn, [args[0], TupleValue(placed), *args[2:]], kwargs)
     for key, dim in zip(keys, _dimensions(keys, len(sizes)), strict=True):
@@ -151,6 +152,22 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
                 if isinstance(condition, torch.SymBool):
                     require_number(tx, symbol_value(tx, condition), f"a slice of [{low}:{high}]")
     return None
+
+
+def _read_bounds(tx: Tracer, key: SliceValue) -> SliceValue:
+    """A slice with numbers where its bounds are tensors of one integer, as Python reads them."""
+    bounds = [
+        read_number(tx, bound)
+        if isinstance(bound, TensorValue) and _is_integer(bound.fake) and tx.data_sizes()
+        else bound
+        for bound in key.bounds
+    ]
+    return key if all(map(operator.is_, bounds, key.bounds)) else SliceValue(*bounds)
+
+
+def _is_integer(fake: torch.Tensor) -> bool:
+    plain = not fake.is_floating_point() and not fake.is_complex() and fake.dtype != torch.bool
+    return plain and fake.numel() == 1
 
 
 def _dimensions(keys: Sequence[Value], rank: int) -> Iterator[int]:

@@ -83,6 +83,36 @@ def bincount(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     return tensor_call(tx, "call_method", "index_add", [zeros, _ZERO, x, ones])
 
 
+def pad(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """By numbers that data decides nothing is cut off, in general: a decomposition asks for it."""
+    given = dict(zip(("input", "pad"), args)) | dict(kwargs)
+    amounts = given.get("pad")
+    for amount in amounts.parts() if isinstance(amounts, SequenceValue) else []:
+        if is_by_data(amount) and tx.answers_in_general():
+            checked(tx, ">=", amount, "a pad that cuts off")
+    return None
+
+
+def interpolate(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`scale_factor=n` by an integer that data decides: to sizes that are as many times larger,
+    which kernels compute with the same quotient."""
+    names = "input", "size", "scale_factor"
+    given = dict(zip(names, args)) | dict(kwargs)
+    x, factor = given.get("input"), given.pop("scale_factor", None)
+    if not isinstance(x, TensorValue) or not is_by_data(factor or x) or len(args) > len(names):
+        return None
+    if factor is None or factor.cls is not int or not checked(tx, ">", factor, "a scale"):
+        return None
+    sizes = [symbol_operator(tx, "*", symbol_value(tx, n), factor) for n in x.fake.shape[2:]]
+    found = [size for size in sizes if size is not None]
+    if len(found) < len(sizes):
+        return None
+    rest = {key: value for key, value in given.items() if key not in ("input", "size")}
+    rest.pop("recompute_scale_factor", None)
+    fn = torch.nn.functional.interpolate
+    return graph_call(tx, "call_function", fn, [x, ListValue(found)], rest)
+
+
 def pad_sequence(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """Rows are joined to each up to the longest, and all are stacked."""
     names = "sequences", "batch_first", "padding_value", "padding_side"

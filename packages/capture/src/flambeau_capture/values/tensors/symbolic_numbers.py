@@ -515,7 +515,9 @@ def needs_constant(tx: Tracer, name: str, numbers: list[SymbolValue]) -> None:
         for source, number in tx.shapes.leaves(value.number).items():
             before = tx.needed_by(name, source, number)
             if before is not None:
-                what = f"{name} needs {source.short()} as a constant, which was {before}"
+                said = source.short()
+                said = "a number computed before" if said.startswith("___") else said
+                what = f"{name} needs {said} as a constant, which was {before}"
                 raise Break("FB0028", f"{what} and is {number}")
 
 

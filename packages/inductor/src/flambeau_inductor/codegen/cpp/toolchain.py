@@ -45,6 +45,9 @@ FLAGS = (
     "-Wno-psabi",
 )
 NATIVE = ("-march=native",)
+GCC = ("-fno-tree-loop-if-convert",)
+"""GCC 12 turns a load that only one side of a choice reads into a masked one, and where it reads
+several vectors of them, masks all by the first one's mask."""
 HUGE = 1 << 20
 """Characters of a unit (thousands of kernels) from which the compiler spends less on each."""
 
@@ -167,8 +170,11 @@ def _inspect(path: str) -> Toolchain:
     # the predefined macros name the compiler's version and every feature of the processor
     target = hashlib.sha256(macros.encode()).hexdigest()
     # vectors are split by what GCC has from version 12 on, and clang
-    gcc = re.search(r"#define __GNUC__ (\d+)", macros)
-    recent = "__clang__" in macros or (gcc is not None and int(gcc[1]) >= 12)
+    gnu = re.search(r"#define __GNUC__ (\d+)", macros)
+    gcc = int(gnu[1]) if gnu is not None and "__clang__" not in macros else 0
+    recent = "__clang__" in macros or gcc >= 12
+    if gcc:
+        flags = (*flags, *GCC)
     sleef = sleef_library(vector_bytes) if recent else ""
     if sleef:
         flags = (*flags, f"-DFL_SLEEF={vector_bytes}")
@@ -180,7 +186,7 @@ def _inspect(path: str) -> Toolchain:
         openmp,
         header_digest(),
         sleef,
-        precompiles=gcc is not None and "__clang__" not in macros,
+        precompiles=bool(gcc),
     )
 
 

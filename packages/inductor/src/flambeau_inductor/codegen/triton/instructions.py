@@ -2,7 +2,8 @@
 
 In: a loop and its tiling. Out: lines of a kernel's body. Invariant: a value is written once, as
 `v<position>`, and `ready` has it until the writer of the body says otherwise; an element outside
-the mask is neither read nor stored; an index is non-negative, so both integer divisions agree.
+the mask is neither read nor stored; Triton divides toward zero, so `//` and `%` are written only
+where the dividend is not negative (what is read backwards counts down from 0).
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from flambeau_inductor.indexing import (
     IntegerConstant,
     Mod,
     Mul,
+    Ranges,
     Size,
     Symbol,
     Var,
+    bounds,
     symbols_in,
 )
 from flambeau_inductor.ir.loops import (
@@ -51,7 +54,7 @@ from flambeau_inductor.ir.loops import (
 from flambeau_inductor.ir.operands import operands
 
 
-def to_triton(expr: Expr, names: Mapping[str, str]) -> str:
+def to_triton(expr: Expr, names: Mapping[str, str], ranges: Ranges) -> str:
     """Source of `expr`, with each variable written as `names` says."""
     if isinstance(expr, IntegerConstant):
         return str(expr.value)
@@ -59,15 +62,18 @@ def to_triton(expr: Expr, names: Mapping[str, str]) -> str:
         return names[expr.name]
     if isinstance(expr, Add | Mul):
         sign = " + " if isinstance(expr, Add) else " * "
-        return sign.join(_factor(arg, names) for arg in expr.args)
+        return sign.join(_factor(arg, names, ranges) for arg in expr.args)
     if isinstance(expr, FloorDiv | Mod):
-        sign = "//" if isinstance(expr, FloorDiv) else "%"
-        return f"{_factor(expr.a, names)} {sign} {_factor(expr.b, names)}"
+        a, b = _factor(expr.a, names, ranges), _factor(expr.b, names, ranges)
+        quotient = isinstance(expr, FloorDiv)
+        if bounds(expr.a, ranges)[0] >= 0:
+            return f"{a} {'//' if quotient else '%'} {b}"
+        return f"fm.integer_{'floor_div' if quotient else 'remainder'}({a}, {b})"
     raise TypeError(f"no Triton spelling for the index expression {expr!r}")
 
 
-def _factor(expr: Expr, names: Mapping[str, str]) -> str:
-    text = to_triton(expr, names)
+def _factor(expr: Expr, names: Mapping[str, str], ranges: Ranges) -> str:
+    text = to_triton(expr, names, ranges)
     return text if isinstance(expr, IntegerConstant | Var) else f"({text})"
 
 
@@ -140,7 +146,7 @@ class Instructions:
 
     def _size(self, size: Size) -> str:
         """A size in the kernel."""
-        return str(size) if isinstance(size, int) else f"({to_triton(size, self.axes)})"
+        return str(size) if isinstance(size, int) else f"({to_triton(size, self.axes, {})})"
 
     def _end(self, dimension: Dimension) -> str:
         """The number of points of a dimension in the kernel."""
@@ -410,7 +416,8 @@ class Instructions:
         for name in index.vars:
             if name.startswith("%"):
                 names[name] = self.ready[int(name[1:])]
-        return to_triton(index, names)
+        ranges = {axis.var: (0, axis.size - 1) for axis in (*self.loop.x, *self.loop.r)}
+        return to_triton(index, names, ranges)
 
     def _line(self, text: str) -> None:
         self.lines.append(self.indent + text)

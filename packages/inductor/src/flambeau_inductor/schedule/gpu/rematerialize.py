@@ -5,6 +5,9 @@ who read them. Invariant: what is computed again is what would have been read; `
 back to the plan that moves less memory; what is returned, or read by others than loops, is stored
 as before.
 
+A value with memory in any case is computed again by loops that read the elements which it is made
+of for something else: the result of a rectifier, by the backward of the norm before it.
+
 On a GPU a loop takes as long as its memory does, and a loop of a few numbers a row (the scale of a
 norm's backward) as long as its launch.
 """
@@ -14,12 +17,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import Expr, Ranges, Var, simplify, static_sizes, surely_less
 from flambeau_inductor.ir.loops import (
     Const,
     IndexValue,
+    Instr,
     Load,
     Loop,
     Point,
@@ -27,7 +32,7 @@ from flambeau_inductor.ir.loops import (
     ValueId,
     looked_up,
 )
-from flambeau_inductor.ir.operands import LoopBody, pruned, reindexed, renumbered
+from flambeau_inductor.ir.operands import LoopBody, operands, pruned, reindexed, renumbered
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.steps import Compute, computing, made_by, rescheduled, touched
 from flambeau_inductor.ir.tensors import LibraryCall, Node, Pointwise
@@ -224,3 +229,107 @@ def _computed(numbers: _Numbers, row: Expr, ranges: Ranges, body: LoopBody) -> d
             made = reindexed(made, lambda e: simplify(e.substitute(own), ranges))
             new[position] = body.append(made)
     return {buffer: new[value] for buffer, value in numbers.stored.items()}
+
+
+# --- elements of values that have memory in any case ---------------------------------------------
+
+
+def compute_elements_again(context: PassContext, program: Program) -> tuple[Program, int]:
+    """Read fewer elements on a GPU: those that the others at hand say."""
+    steps = computing(program)
+    layouts = {buffer.name: buffer.layout for buffer in program.buffers}
+    others = (step for step in steps if not isinstance(step, RunLoop))
+    seen = set(program.owned.outlive).union(*(touched(step)[0] for step in others))
+    made = list(steps)
+    for at, step in enumerate(steps):
+        maker = _maker(step.loop, context.limits) if isinstance(step, RunLoop) else None
+        if maker is None or not maker.stored.keys() <= seen:
+            continue
+        _, written = touched(step)
+        if any(layouts[name].device.type not in context.limits.split_on for name in written):
+            continue
+        reads = touched(step)[0]
+        for position in range(at + 1, len(steps)):
+            reader = made[position]
+            if made_by(reader) & (reads | written):
+                break
+            read, stored = touched(reader)
+            if isinstance(reader, RunLoop) and not read & stored and read & written:
+                made[position] = _without_reading(reader, maker)
+    return rescheduled(program, made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """A pointwise loop, and the values that it stores, with the index, by buffer."""
+
+    loop: Loop
+    stored: Mapping[str, Store]
+
+
+def _maker(loop: Loop, limits: Limits) -> _Maker | None:
+    if loop.r or sum(isinstance(i, Point) for i in loop.body) > limits.recompute_ops:
+        return None
+    stored: dict[str, Store] = {}
+    for instr in loop.body:
+        if isinstance(instr, Store):
+            if instr.mode != "set" or instr.scattered or instr.buffer in stored:
+                return None
+            stored[instr.buffer] = instr
+        elif isinstance(instr, Load):
+            if instr.mask is not None or looked_up(instr.index):
+                return None
+        elif not isinstance(instr, Const | Point):
+            return None
+    return _Maker(loop, stored)
+
+
+def _without_reading(step: RunLoop, maker: _Maker) -> RunLoop:
+    """The loop that computes what it read, where it reads what that is made of."""
+    loop, ranges = step.loop, ranges_of(step.loop)
+    at_hand = {(i.buffer, i.index.key) for i in loop.body if isinstance(i, Load) if i.mask is None}
+    body = LoopBody()
+    for position, instr in enumerate(loop.body):
+        store = maker.stored.get(instr.buffer) if isinstance(instr, Load) else None
+        chain = None
+        if isinstance(instr, Load) and store is not None and instr.mask is None:
+            chain = _chain(maker, store, instr, ranges)
+        if chain is None or not all(
+            (i.buffer, i.index.key) in at_hand
+            for i in chain.values()
+            if isinstance(i, Load) and len(i.index.vars) >= len(instr.index.vars)
+        ):
+            body.new[position] = body.put(renumbered(instr, body.new))
+            continue
+        new: dict[ValueId, ValueId] = {}
+        for each, made in chain.items():
+            new[each] = body.put(renumbered(made, new))
+        assert store is not None
+        body.new[position] = new[store.value]
+    made = pruned(body.body)
+    return step if made == pruned(loop.body) else RunLoop(replace(loop, body=made))
+
+
+def _chain(maker: _Maker, store: Store, load: Load, ranges: Ranges) -> dict[ValueId, Instr] | None:
+    """What computes the element that is loaded, in the variables of the reader; None where its
+    address does not say which point of the maker's it is."""
+    own: dict[str, Expr] = {}
+    for axis in maker.loop.x:
+        step = store.index.coefficient(axis.var)
+        if not step or step < 0 or looked_up(load.index):
+            return None
+        own[axis.var] = simplify(load.index // step % axis.size, ranges)
+    if simplify(store.index.substitute(own), ranges).key != load.index.key:
+        return None
+    wanted, todo = set[ValueId](), [store.value]
+    while todo:
+        position = todo.pop()
+        if position not in wanted:
+            wanted.add(position)
+            todo.extend(operands(maker.loop.body[position]))
+    moved = partial(_at, own, ranges)
+    return {p: reindexed(maker.loop.body[p], moved) for p in sorted(wanted)}
+
+
+def _at(own: Mapping[str, Expr], ranges: Ranges, index: Expr) -> Expr:
+    return simplify(index.substitute(own), ranges)

@@ -3,11 +3,13 @@
 In: a loop whose reductions leave most of the device idle. Out: loops that compute the same: parts
 of each row reduced side by side, the parts combined in scratch buffers, and what is done with the
 results. Invariant: parts have equally many elements; each store of the loop happens once. A loop is
-peeled from the inside: its first reductions are split, and what remains is peeled again.
+peeled from the inside: its first reductions are split, and what remains is peeled again. What the
+parts have stored is read by the rest where that is less than what it was computed from.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -289,10 +291,13 @@ class _Peeling:
         loop = self.loop
         row = _row_major(loop.x)
         body = LoopBody()
+        given = self._read_back(rest)
         for position, instr in enumerate(loop.body):
             if isinstance(instr, Check) or (isinstance(instr, Store) and position not in rest):
                 continue
-            if position in self.first:
+            if position in given:
+                body.new[position] = body.append(given[position])
+            elif position in self.first:
                 if (position, 1) not in results:
                     load = Load(results[position, 0], row, self.first[position].dtype)
                     body.new[position] = body.append(load)
@@ -307,6 +312,42 @@ class _Peeling:
             again = normalised(Loop(name, loop.x, loop.r, instrs, loop.origins))
             return list(split_loop(again, self.limits, self.new_buffer))
         return [normalised(Loop(name, (*loop.x, *loop.r), (), instrs, loop.origins))]
+
+    def _read_back(self, rest: Sequence[ValueId]) -> dict[ValueId, Load]:
+        """Loads of what the parts have stored, for the values that the rest would compute from
+        more bytes an element than it reads then; of values of values the last."""
+        found: dict[ValueId, Load] = {}
+        written = Counter(i.buffer for i in self.loop.body if isinstance(i, Store))
+        stores = {
+            i.value: i
+            for p, i in enumerate(self.loop.body)
+            if isinstance(i, Store) and self.level[p] == 0 and self.element[p]
+            if i.mode == "set" and not i.scattered and written[i.buffer] == 1
+        }
+        for value in sorted(stores, reverse=True):
+            made, store = self.loop.body[value], stores[value]
+            if not isinstance(made, Point):
+                continue
+            load = Load(store.buffer, store.index, made.dtype)
+            saved = self._read(rest, found) - self._read(rest, {**found, value: load})
+            if saved > 0:
+                found[value] = load
+        return found
+
+    def _read(self, rest: Sequence[ValueId], given: Mapping[ValueId, Load]) -> int:
+        """Bytes that the rest reads an element of its rows."""
+        along, seen, todo = {axis.var for axis in self.loop.r}, set[ValueId](), list(rest)
+        loads = set[Load]()
+        while todo:
+            position = todo.pop()
+            if position in seen or position in self.first:
+                continue
+            seen.add(position)
+            instr = given.get(position, self.loop.body[position])
+            if isinstance(instr, Load) and instr.index.vars & along:
+                loads.add(instr)
+            todo.extend(operands(instr))
+        return sum(load.dtype.itemsize for load in loads)
 
 
 def _results(reduce: Reduce) -> int:

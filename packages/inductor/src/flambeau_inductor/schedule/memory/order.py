@@ -62,7 +62,7 @@ def later(
         each = plan[here]
         if not each.seen.isdisjoint(fixed) or not isinstance(each.step, RunLoop):
             continue
-        if _may_refuse(each.step):
+        if may_refuse(each.step):
             continue
         dependent = (
             at
@@ -228,7 +228,7 @@ def _needed(steps: Sequence[_Placed], owned: BufferOwnership) -> list[set[int]]:
                 writer[name] = at
             else:
                 readers.setdefault(name, []).append(at)
-        if _may_refuse(step):
+        if may_refuse(step):
             before.update(range(wall + 1, at))
             wall = at
         if isinstance(step, Extern) and _has_effect(step):
@@ -238,7 +238,7 @@ def _needed(steps: Sequence[_Placed], owned: BufferOwnership) -> list[set[int]]:
     return found
 
 
-def _may_refuse(step: Compute) -> bool:
+def may_refuse(step: Compute) -> bool:
     """Whether a step looks at positions that others read by."""
     if isinstance(step, RunLoop):
         return any(isinstance(instr, Check) for instr in step.loop.body)

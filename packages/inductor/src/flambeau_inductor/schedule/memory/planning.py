@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import Expr, bounds, same, same_sizes, static_sizes
+from flambeau_inductor.indexing import Expr, bounds, same, same_sizes, static_sizes, symbols_in
 from flambeau_inductor.ir.loops import Load, Loop, Reduce, Scan, Store
 from flambeau_inductor.ir.operands import levels
 from flambeau_inductor.ir.program import (
@@ -43,6 +43,7 @@ from flambeau_inductor.ir.steps import (
     made_by,
     rescheduled,
     results_of,
+    sizes_known,
     storage_bytes,
     touched,
 )
@@ -166,9 +167,14 @@ threads, several may read the same element, and one may store before another has
 
 
 def plan_lifetimes(context: PassContext, program: Program) -> tuple[Program, int]:
-    """Put allocation and freeing around the steps that compute."""
+    """Put allocation and freeing around the steps that compute. What no step writes is there from
+    the first one on, or from where its sizes are known."""
     steps = with_lifetimes(computing(program), program.by_name, program.owned)
-    return rescheduled(program, (*map(Alloc, program.owned.empty), *steps))
+    for name in reversed(program.owned.empty):
+        of = program.by_name[name].layout
+        sizes = {symbol.name for n in (*of.shape, *of.stride) for symbol in symbols_in(n)}
+        steps.insert(sizes_known(steps, sizes), Alloc(name))
+    return rescheduled(program, steps)
 
 
 def with_lifetimes(

@@ -22,6 +22,7 @@ from flambeau_prims.decomp.nn.loss import (
     margins,
     multilabel_gaps,
     multilabels,
+    weighed,
 )
 from flambeau_prims.decomp.views.view import unsqueezed
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
@@ -160,10 +161,10 @@ def multi_margin_loss_backward(a: Arguments) -> Any:
     if e.count(x.shape, range(x.ndim)) == 0:
         return NotImplemented
     gap, hit, factor, classes = margins(a)
-    slope = e.cast(e.gt(gap, 0.0), gap.dtype) if a.p == 1 else e.mul(gap, 2.0)
+    slope = e.const(1.0, gap) if a.p == 1 else e.mul(gap, 2.0)
     shape = list(gap.shape)
     g = p.broadcast_in_dim(_per_row(a.grad_output, shape[0], x, a.reduction), shape, [0])
-    each = e.div(p.mul(p.mul(slope, factor), g), float(classes))
+    each = e.div(p.mul(weighed(gap, slope, factor), g), float(classes))
     own = p.broadcast_in_dim(p.neg(p.sum(each, [1])), shape, [0])
     return e.cast(p.reshape(p.where(hit, own, each), list(x.shape)), x.dtype)
 

@@ -208,6 +208,11 @@ def margins(a: Arguments) -> tuple[Tensor, Tensor, Tensor, int]:
     return e.where(hit, 0.0, gap), hit, factor, classes
 
 
+def weighed(gap: Tensor, value: Tensor, factor: Tensor) -> Tensor:
+    """`value * factor` where a margin is violated; a weight may be infinite where none is."""
+    return e.where(e.gt(gap, 0.0), p.mul(value, factor), 0.0)
+
+
 @by_name(aten.multi_margin_loss.default)
 def multi_margin_loss(a: Arguments) -> Any:
     """Sum over wrong classes of weight * max(0, margin - x[y] + x[i])**p / C."""
@@ -215,7 +220,7 @@ def multi_margin_loss(a: Arguments) -> Any:
     if e.count(x.shape, range(x.ndim)) == 0:
         return NotImplemented
     gap, _, factor, classes = margins(a)
-    each = p.mul(gap if a.p == 1 else p.mul(gap, gap), factor)
+    each = weighed(gap, gap if a.p == 1 else p.mul(gap, gap), factor)
     losses = e.div(p.sum(each, [1]), float(classes))
     if x.ndim < 2:
         losses = p.reshape(losses, list(a.target.shape))  # the kernel keeps one element

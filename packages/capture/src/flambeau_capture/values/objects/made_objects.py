@@ -1,0 +1,637 @@
+"""Objects of classes in C that the frame makes of known values.
+
+In: the call that makes one, calls of its methods. Out: `MadeObject`, which acts on an object of
+capture's own; `MODELS`, the table of their classes; `act`, a call on what is known. Invariant: the
+state of a made object is known at every instruction, and is nobody else's; where the object leaves
+the frame, generated code makes it anew in that state. What the clock, the locale, other threads or
+an address in memory decide is a graph break.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import datetime
+import decimal
+import hashlib
+import io
+import operator
+import random
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.effects.side_effects import DeferredCall
+from flambeau_capture.observe.unguarded import unguarded
+from flambeau_capture.source import Attr, ConstantSource, Source
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    MadeBy,
+    NotConcrete,
+    Tracer,
+    Unreconstructible,
+    Value,
+)
+from flambeau_capture.values.constant import LITERALS, Constant, KnownObject
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.hashable_keys import Identity
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.functions.methods import BoundMethod
+from flambeau_capture.values.iterators.builtin import (
+    IndexIterator,
+    ReversedIterator,
+    SequenceIterator,
+)
+from flambeau_capture.values.iterators.existing_iterators import CallIterator
+from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.registry import already_tracked, wrap_known, wraps_type
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+
+Made = tuple[Callable[..., Any], tuple[Any, ...]]  # a function, and what it is called with
+
+
+def _never(made: Any, name: str, given: tuple[Any, ...]) -> bool:
+    return False
+
+
+@contextmanager
+def _nothing(tx: Tracer) -> Iterator[None]:
+    yield
+
+
+@dataclass(frozen=True)
+class Model:
+    """What capture has to know of a class in C.
+
+    `made`: the call that makes an object like one, where there is one. `fixed`: it
+    never changes. `shown`: its text, its hash and what it equals rest on its state. `outside`:
+    attributes and methods that ask for more than it knows; `waits`: calls of others that do.
+    `carries`: methods that move items without looking at them. `around`: what a call on it depends
+    on, and does besides.
+    """
+
+    made: Callable[[Any], Made]
+    fixed: bool = False
+    shown: bool = True
+    outside: frozenset[str] = frozenset()
+    waits: Callable[[Any, str, tuple[Any, ...]], bool] = _never
+    carries: frozenset[str] = frozenset()
+    around: Callable[[Tracer], AbstractContextManager[None]] = _nothing
+    plain: Callable[[Any], bool] = lambda made: True
+
+
+def _reduced(made: Any) -> Made:
+    """An object that never changes, as `pickle` makes it."""
+    fn, args = made.__reduce_ex__(4)[:2]
+    return fn, args
+
+
+# -- what is made again in its state -----------------------------------------------------------
+
+
+def _new_array(code: str, data: bytes) -> Any:
+    made = array.array(code)
+    made.frombytes(data)
+    return made
+
+
+def _new_text(state: Any) -> Any:
+    made: Any = io.StringIO()
+    if state is None:
+        made.close()
+    else:
+        made.__setstate__(state)
+    return made
+
+
+def _new_bytes(state: Any) -> Any:
+    made: Any = io.BytesIO()
+    if state is None:
+        made.close()
+    else:
+        made.__setstate__(state)
+    return made
+
+
+def _new_random(state: Any) -> random.Random:
+    made = random.Random()
+    made.setstate(state)
+    return made
+
+
+def _acquired(make: Callable[[], Any], times: int) -> Any:
+    made = make()
+    for _ in range(times):
+        made.acquire()
+    return made
+
+
+def _copied(made: Any) -> Any:
+    return made.copy()
+
+
+def _state(made: Any) -> Any:
+    return None if made.closed else made.__getstate__()
+
+
+def _text_made(made: io.StringIO) -> Made:
+    if not made.closed and made.newlines is not None:
+        raise NotConcrete("the line ends that it has read")
+    return _new_text, (_state(made),)
+
+
+def _released_view() -> memoryview:
+    made = memoryview(b"")
+    made.release()
+    return made
+
+
+def _view_made(made: memoryview) -> Made:
+    try:
+        len(made)
+    except ValueError:
+        return _released_view, ()
+    raise NotConcrete("a view of what is not known")
+
+
+def _times_acquired(made: Any) -> int:
+    """How often this thread, which made it, has acquired a lock."""
+    if not made._is_owned():
+        return 0
+    count, owner = made._release_save()
+    made._acquire_restore((count, owner))
+    return int(count)
+
+
+# -- what decides more than the arguments ---------------------------------------------------------
+
+
+def _lock_waits(made: Any, name: str, given: tuple[Any, ...]) -> bool:
+    return name in ("acquire", "acquire_lock", "__enter__") and made.locked()
+
+
+def _draws(made: Any, name: str, given: tuple[Any, ...]) -> bool:
+    """Whether numbers are drawn from the system."""
+    return name in ("seed", "__init__") and (not given or given[0] is None)
+
+
+def _by_locale(made: Any, name: str, given: tuple[Any, ...]) -> bool:
+    return name == "__format__" and given != ("",)
+
+
+def _by_zone(made: Any, name: str, given: tuple[Any, ...]) -> bool:
+    local = name in ("timestamp", "astimezone") and made.tzinfo is None
+    return local or (name == "astimezone" and not given) or _by_locale(made, name, given)
+
+
+def _known_zone(made: Any) -> bool:
+    return made.tzinfo is None or type(made.tzinfo) is datetime.timezone
+
+
+_CONTEXT = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps")
+
+
+@dataclass(frozen=True)
+class _ContextIs:
+    """A guard's question: the decimal context of the thread computes as it did."""
+
+    state: tuple[Any, ...]
+
+    def __call__(self, get: Any) -> bool:
+        return context_state(get()) == self.state
+
+
+def context_state(context: decimal.Context) -> tuple[Any, ...]:
+    *numbers, traps = (getattr(context, name) for name in _CONTEXT)
+    return (*numbers, tuple(name.__name__ for name, is_set in traps.items() if is_set))
+
+
+def _raise_flags(names: str) -> None:
+    for name in names.split():
+        decimal.getcontext().flags[getattr(decimal, name)] = True
+
+
+@contextmanager
+def _in_decimal_context(tx: Tracer) -> Iterator[None]:
+    """Computed as the program's context says; the flags are raised when the generated code runs."""
+    context = decimal.getcontext()
+    state = context_state(context)
+    where = ConstantSource(decimal.getcontext, "decimal.getcontext")
+    tx.guard(where, "CALL", _ContextIs(state), "computes as it did")
+    own = context.copy()
+    own.clear_flags()
+    try:
+        with decimal.localcontext(own) as inside:
+            try:
+                yield
+            finally:
+                raised = [flag.__name__ for flag, is_set in inside.flags.items() if is_set]
+    finally:
+        for name in raised:
+            tx.heap.log(DeferredCall(_raise_flags, [Constant(name)]))
+
+
+# -- the table --------------------------------------------------------------------------------
+
+_LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
+_HASH = type(hashlib.md5(b""))
+_OF_THE_CLOCK = frozenset({"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp"})
+_OF_THE_LOCALE = frozenset({"strftime", "strptime"})
+_OF_FILES = frozenset({"__dict__", "__del__", "readinto1", "detach", "fileno", "getbuffer"})
+_DATES = _OF_THE_CLOCK | _OF_THE_LOCALE
+
+unguarded(
+    "objects of classes in C that the frame makes: dates, decimals, `bytearray`, `StringIO`, locks",
+    "their state is known: the frame made them of what is known, and nobody else has them",
+)
+
+MODELS: dict[type, Model] = {
+    datetime.date: Model(_reduced, fixed=True, outside=_DATES, waits=_by_locale),
+    datetime.datetime: Model(
+        _reduced, fixed=True, outside=_DATES, waits=_by_zone, plain=_known_zone
+    ),
+    datetime.time: Model(
+        _reduced, fixed=True, outside=_DATES, waits=_by_locale, plain=_known_zone
+    ),
+    datetime.timedelta: Model(_reduced, fixed=True),
+    datetime.timezone: Model(_reduced, fixed=True),
+    decimal.Decimal: Model(_reduced, fixed=True, around=_in_decimal_context),
+    struct.Struct: Model(
+        lambda made: (struct.Struct, (made.format,)),
+        fixed=True,
+        shown=False,
+        outside=frozenset({"__init__"}),
+    ),
+    bytearray: Model(lambda made: (bytearray, (bytes(made),))),
+    array.array: Model(
+        lambda made: (_new_array, (made.typecode, made.tobytes())),
+        outside=frozenset({"buffer_info", "tofile", "fromfile"}),
+    ),
+    memoryview: Model(_view_made),
+    io.StringIO: Model(_text_made, shown=False, outside=_OF_FILES | {"newlines"}),
+    io.BytesIO: Model(
+        lambda made: (_new_bytes, (_state(made),)), shown=False, outside=_OF_FILES
+    ),
+    random.Random: Model(
+        lambda made: (_new_random, (made.getstate(),)),
+        shown=False,
+        outside=frozenset({"__dict__", "gauss_next", "__reduce__", "__getstate__", "__setstate__"}),
+        waits=_draws,
+        carries=frozenset({"shuffle", "choice", "sample"}),
+    ),
+    _LOCK: Model(
+        lambda made: (_acquired, (threading.Lock, int(made.locked()))),
+        shown=False,
+        waits=_lock_waits,
+    ),
+    _RLOCK: Model(
+        lambda made: (_acquired, (threading.RLock, _times_acquired(made))),
+        shown=False,
+        outside=frozenset({"_release_save", "_acquire_restore", "_recursion_count"}),
+    ),
+    _HASH: Model(lambda made: (_copied, (made.copy(),)), shown=False),
+}  # fmt: skip
+_NEVER = frozenset({"__sizeof__", "__dir__", "__dict__", "__weakref__", "_at_fork_reinit"})
+_OF_ADDRESS = frozenset({"__repr__", "__str__", "__format__"})
+
+
+class MadeObject(KnownObject):
+    """`source`: of one that never changes, and that the program had already."""
+
+    described = "{0.cls.__module__}.{0.cls.__qualname__} object made here"
+    cls: type
+    built_once = True
+
+    def __init__(self, tx: Tracer, made: Any, source: Source | None = None) -> None:
+        self._made = made
+        self.cls = type(made)
+        self.model = MODELS[self.cls]
+        self.source = source
+        self.by: MadeBy | None = None  # of a view
+        self._graph = tx.graph
+        self._parts: list[Value] | None = None
+        self._commit: Callable[[], None] | None = None
+        if source is not None:
+            question = _Alike(self.cls, _state_of(made))
+            self._commit = partial(tx.guard, source, "CALL", question, f"is like {made!r}")
+        elif self.model.fixed:
+            self._parts = [answer(tx, part) for part in self.model.made(made)[1]]
+
+    @property
+    def object(self) -> Any:
+        """Capture's own object; that the program's is like it is guarded."""
+        if self._commit is not None:
+            commit, self._commit = self._commit, None
+            commit()
+        return self._made
+
+    def as_python(self) -> Any:
+        """A copy, which stays as it is; of one whose use depends on nothing else."""
+        if not self.model.shown or self.model.around is not _nothing:
+            raise NotConcrete(self.describe())
+        if self.model.fixed:
+            return self.object
+        fn, args = self.model.made(self.object)
+        return fn(*args)
+
+    def as_key(self) -> Any:
+        """What is equal, and has the same hash, as long as it can be a key."""
+        return self.object if self.model.shown else Identity(self)
+
+    def own_object(self) -> Any:
+        if self.source is None:
+            raise NotConcrete(self.describe())
+        return self.object
+
+    def changes(self, tx: Tracer) -> None:
+        """Something may be done to it."""
+        if self.model.fixed:
+            return
+        tx.heap.changed()
+        if tx.graph is not self._graph:
+            raise Break("FB0025", f"the body of a function uses {self.describe()}")
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(act(tx, bool, [self]).value)  # type: ignore[attr-defined]
+
+    def length(self, tx: Tracer) -> int:
+        return int(act(tx, len, [self]).value)  # type: ignore[attr-defined]
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return bool(act(tx, operator.contains, [self, item]).value)  # type: ignore[attr-defined]
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return act(tx, operator.getitem, [self, key])
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        act(tx, operator.setitem, [self, key, value])
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        act(tx, operator.delitem, [self, key])
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        self.changes(tx)
+        if hasattr(self.cls, "__next__"):
+            return CallIterator(self)
+        if not hasattr(self.cls, "__getitem__"):
+            act(tx, iter, [self])
+            raise AssertionError(self.describe())
+        made = IndexIterator(self)
+        made.cls = type(iter(self.object))
+        return made
+
+    def reversed(self, tx: Tracer) -> IteratorValue:
+        if not (hasattr(self.cls, "__getitem__") and hasattr(self.cls, "__len__")):
+            act(tx, reversed, [self])
+            raise AssertionError(self.describe())
+        return ReversedIterator(self, self.length(tx))
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name in self.model.outside or name in _NEVER:
+            self.unknown(f"attribute {name!r}")
+        made = self._made if hasattr(self.cls, name) else self.object
+        if callable(getattr(self.cls, name, None)) and not isinstance(getattr(made, name), type):
+            found = getattr(made, name)
+            return BoundMethod(self, name) if found.__self__ is made else wrap_known(tx, found)
+        read = partial(getattr, self.object, name)
+        if self.source is not None and type(read()) not in LITERALS:
+            return tx.wrap(read(), Attr(self.source, name))
+        return act(tx, getattr, [self, Constant(name)])
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self.cls.__dictoffset__:
+            super().set_attr(tx, name, value)
+        act(tx, setattr, [self, Constant(name), value])
+
+    def del_attr(self, tx: Tracer, name: str) -> None:
+        if self.cls.__dictoffset__:
+            super().del_attr(tx, name)
+        act(tx, delattr, [self, Constant(name)])
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in self.model.outside or name in _NEVER:
+            self.unknown(f"method {name!r}")
+        if not self.model.shown and name in _OF_ADDRESS | {"__hash__"}:
+            self.unknown(f"method {name!r}")
+        if name == "__iter__" and not args:
+            return self if hasattr(self.cls, "__next__") else self.iterate(tx)
+        if name == "__exit__":  # which ends the same whatever was raised
+            args = [Constant(None)] * len(args)
+        if name == "__getattribute__" and len(args) == 1 and args[0].cls is str:
+            return tx.get_attr(self, args[0].as_python())
+        if name == "__setattr__" and self.cls.__dictoffset__:
+            self.unknown(f"method {name!r}")
+        fn = getattr(self._made, name)
+        return act(tx, fn, [self, *args], kwargs, name)
+
+    def text(self, tx: Tracer, method: str) -> str:
+        return str(self.call_method(tx, method, [], {}).as_python())
+
+    def rebuild(self, writer: Any) -> None:
+        try:
+            fn, args = self.model.made(self.object)
+        except NotConcrete as error:
+            if self.by is not None:
+                self.by.write(self, writer)
+                return
+            raise Unreconstructible(self, f"{self.describe()}: {error}") from None
+        parts = self._parts if self._parts is not None else [Constant(arg) for arg in args]
+        with writer.building(self):
+            writer.call(fn, parts)
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """A guard's question: an object that never changes is of a class, and in a state."""
+
+    kind: type
+    state: Any
+
+    def __call__(self, obj: Any) -> bool:
+        return (
+            type(obj) is self.kind
+            and MODELS[self.kind].plain(obj)
+            and _state_of(obj) == (self.state)
+        )
+
+
+def _state_of(made: Any) -> Any:
+    """What two objects that never change have in common exactly if they are alike."""
+    model = MODELS.get(type(made))
+    if model is None:
+        return made
+    return (type(made).__name__, *map(_state_of, model.made(made)[1]))
+
+
+# -- calls ------------------------------------------------------------------------------------
+
+
+class _Carried:
+    """What stands for a value that is moved and not looked at."""
+
+
+class KnownArguments:
+    """Objects for arguments, and the values that they stand for."""
+
+    def __init__(self, tx: Tracer, carries: bool = False) -> None:
+        self._tx = tx
+        self._carries = carries
+        self._values: dict[int, tuple[Any, Value]] = {}
+        self._lists: list[tuple[ListValue, list[Any], list[Any]]] = []
+        self.made: list[MadeObject] = []
+        self.drained = False
+
+    def of(self, value: Value, inside: bool = False) -> Any:
+        made: Any
+        if isinstance(value, MadeObject):
+            self.made.append(value)
+            return self._note(value.object, value)
+        if isinstance(value, Constant) and value.cls in LITERALS:
+            return value.value
+        if isinstance(value, SymbolValue) and not inside:
+            return value.as_python()
+        if isinstance(value, ListValue) and value.cls is list:
+            made = [self.of(part, True) for part in value.parts()]
+            self._lists.append((value, made, list(made)))
+            return self._note(made, value)
+        if isinstance(value, TupleValue) and value.cls is tuple:
+            return self._note(tuple(self.of(part, True) for part in value.parts()), value)
+        if isinstance(value, SliceValue):
+            return slice(*(self.of(bound) for bound in value.parts()))
+        if isinstance(value, SetValue | DictValue) and value.cls in (set, frozenset, dict):
+            made = value.as_python()
+            items = [*made, *made.values()] if isinstance(made, dict) else made
+            if all(type(item) in LITERALS for item in items):
+                return self._note(made, value)
+        if isinstance(value, IteratorValue) and not inside:
+            self.drained = True
+            return iter([self.of(item, True) for item in value.drain(self._tx)])
+        if self._carries and inside:
+            return self._note(_Carried(), value)
+        raise NotConcrete(value.describe())
+
+    def _note(self, made: Any, value: Value) -> Any:
+        self._values[id(made)] = (made, value)
+        return made
+
+    def value(self, made: Any) -> Value:
+        known = self._values.get(id(made))
+        return answer(self._tx, made, self.value) if known is None else known[1]
+
+    def write_back(self) -> None:
+        """What a call has done to lists that it was given."""
+        for value, made, before in self._lists:
+            if len(made) != len(before) or any(a is not b for a, b in zip(made, before)):
+                value.replace(self._tx, [self.value(item) for item in made])
+
+
+def answer(tx: Tracer, made: Any, of: Callable[[Any], Value] | None = None) -> Value:
+    """The value of what a call on known objects has made."""
+    inner = partial(answer, tx) if of is None else of
+    kind = type(made)
+    if kind in LITERALS:
+        return Constant(made)
+    if kind is list:
+        return ListValue([inner(item) for item in made])
+    if kind is tuple:
+        return TupleValue([inner(item) for item in made])
+    if isinstance(made, type) or kind in (dict, set, frozenset, slice):
+        return tx.wrap_new(made)
+    if kind in MODELS:
+        found: Value | None = tx.heap.find(made)
+        if found is not None:
+            return found
+        if not MODELS[kind].plain(made):
+            raise Break("FB0005", f"{kind.__name__} that code of the program is part of")
+        return tx.heap.value_of(made, lambda: MadeObject(tx, made))
+    if hasattr(kind, "__next__"):
+        return SequenceIterator(TupleValue([inner(item) for item in made]))
+    if isinstance(made, tuple) and kind.__module__ in ("datetime", "decimal", "time"):
+        return tx.wrap_new(made)
+    raise Break("FB0009", f"{kind.__module__}.{kind.__qualname__} object made by a function in C")
+
+
+def act(
+    tx: Tracer, fn: Any, args: Args, kwargs: Kwargs | None = None, method: str | None = None
+) -> Value:
+    """Call a function on what is known; `method`: it is bound to the first argument, by that name.
+
+    What it raises is raised in the program, where nothing else can have come of the call.
+    """
+    owner = args[0] if method is not None else None
+    carries = isinstance(owner, MadeObject) and method in owner.model.carries
+    given = KnownArguments(tx, carries)
+    try:
+        plain = [given.of(arg) for arg in args]
+        named = {name: given.of(arg) for name, arg in (kwargs or {}).items()}
+    except NotConcrete as error:
+        shown = getattr(fn, "__qualname__", None) or type(fn).__name__
+        raise Break("FB0009", f"{shown} with {error}") from None
+    if isinstance(owner, MadeObject) and method is not None:
+        if owner.model.waits(owner.object, method, (*plain[1:], *named.values())):
+            owner.unknown(f"method {method!r}")
+        unbound = BoundMethod(owner, method).unbound()  # whose errors name the class that has it
+        fn = partial(fn, *plain[1:]) if unbound is None else partial(unbound, *plain)
+        plain = []
+    for each in given.made:
+        each.changes(tx)
+    try:
+        with contextlib.ExitStack() as stack:
+            for around in {_around(fn), *(each.model.around for each in given.made)}:
+                stack.enter_context(around(tx))
+            found = fn(*plain, **named)
+    except BufferError as error:  # of a view that nobody may have any more
+        raise Break("FB0009", f"{error}") from None
+    except Exception as error:
+        if given.drained:
+            raise Break("FB0009", f"{fn} refuses what an iterator gives") from None
+        given.write_back()
+        tx.raise_as_python(error)
+    given.write_back()
+    value = given.value(found)
+    if isinstance(value, MadeObject) and value.by is None and value.cls is memoryview:
+        value.by = _view_by(fn, args, kwargs or {}, method)
+    return value
+
+
+def _around(fn: Any) -> Callable[[Tracer], AbstractContextManager[None]]:
+    """What the call of a class, or of a function of it, depends on."""
+    kind = fn if isinstance(fn, type) else getattr(fn, "__self__", None)
+    model = MODELS.get(kind) if isinstance(kind, type) else None
+    return _nothing if model is None else model.around
+
+
+_VIEWS: dict[Any, Any] = {memoryview: memoryview, operator.getitem: operator.getitem}
+
+
+def _view_by(fn: Any, args: Args, kwargs: Kwargs, method: str | None) -> MadeBy | None:
+    """How a view is made again of what it is a view of."""
+    fixed = all(isinstance(arg, Constant | SliceValue) for arg in (*args[1:], *kwargs.values()))
+    by = _VIEWS.get(fn) if method is None else getattr(memoryview, method, None)
+    return MadeBy(by, (*args,), {**kwargs}) if fixed and by is not None else None
+
+
+@wraps_type(*(kind for kind, model in MODELS.items() if model.fixed))
+def wrap_fixed(tx: Tracer, obj: Any, source: Source) -> Value:
+    """An object of the program that never changes: what it is, is guarded once it is read."""
+    known = already_tracked(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    another = not isinstance(source, ConstantSource) and tx.replaced(source, obj)
+    made: Value
+    if another or not MODELS[type(obj)].plain(obj):
+        made = OpaqueValue(obj, source)
+    else:
+        made = MadeObject(tx, obj, source)
+    tx.heap.know(obj, made)
+    return made
