@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import flambeau_aot
 import pytest
 import torch
 from flambeau_aot.intercept import eager_dtypes
@@ -60,3 +61,22 @@ def test_kernels_of_derivatives_are_not_called() -> None:
     call = torch.ops.aten._ctc_loss_backward.default
     with Called():
         assert not refusal_by_eager(call, (losses[0], scores, targets, *sizes, *losses, 0), {})
+
+
+@pytest.mark.parametrize("called", ["overload", "packet"])
+def test_the_kernel_of_a_programs_operator_is_not_called(called: str) -> None:
+    calls: list[torch.dtype] = []
+
+    @torch.library.custom_op(f"flambeau_dtypes::noted_{called}", mutates_args=())
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x.dtype)
+        return x.clone()
+
+    noted.register_fake(torch.empty_like)
+    packet = getattr(torch.ops.flambeau_dtypes, f"noted_{called}")
+    func = packet.default if called == "overload" else packet
+    graph, x = torch.fx.symbolic_trace(lambda x: (func(x * 2),)), torch.ones(3)
+    compiled = flambeau_aot.compile(graph, [x], lambda gm, *facts: lambda args: gm(*args))
+    assert calls == []
+    torch.testing.assert_close(compiled(x), (x * 2,))
+    assert calls == [torch.float32]

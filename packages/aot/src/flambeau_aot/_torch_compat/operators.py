@@ -22,6 +22,13 @@ def is_view_op(func: Any) -> bool:
     return isinstance(func, torch._ops.OpOverload) and bool(func.is_view)
 
 
+def is_aten(func: Any) -> bool:
+    """Whether a callable is torch's own: no operator but those of ATen, or a function of torch."""
+    if isinstance(func, torch._ops.OpOverloadPacket):
+        return str(func._qualified_op_name).startswith("aten::")
+    return not isinstance(func, torch._ops.OpOverload) or func.namespace == "aten"
+
+
 def communicates(target: object) -> bool:
     """Whether an operator is a collective, or waits for one: other processes take part in it."""
     own = isinstance(target, torch._ops.OpOverload)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import outside_tracing
+from flambeau_aot._torch_compat import is_aten, outside_tracing
 from flambeau_aot.joint.nested import map_leaves, tensors_in
 
 _EVERYWHERE = "can't be cast to the desired output type"
@@ -32,10 +32,11 @@ def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
     Kernels for a CPU say nothing of those of another device, but for how operands are promoted.
     Those of derivatives are not called: they take their numbers to be of the tensors that the
-    forward was given, and would read beyond small ones. The forward was checked.
+    forward was given, and would read beyond small ones. The forward was checked. Nor is an operator
+    beyond ATen: what else it does (a collective, a program's print) would be done once too often.
     """
     tensors = tensors_in((args, kwargs))
-    if not tensors or "_backward" in getattr(func, "__name__", ""):
+    if not tensors or "_backward" in getattr(func, "__name__", "") or not is_aten(func):
         return ""
     key: Any = []
     map_leaves((args, kwargs), lambda leaf: key.append(_key(leaf)))

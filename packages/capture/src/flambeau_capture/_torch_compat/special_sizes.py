@@ -123,8 +123,9 @@ class _Special:
         return all(map(self._is_same_size, before.shape, after.shape))
 
     def _is_same_size(self, before: Any, after: Any) -> bool:
-        from sympy import Ge, Le
+        from torch.utils._sympy import functions
 
+        sympy: Any = functions.sympy  # type: ignore[attr-defined]
         if data_symbols(before) - self.symbols.keys():
             return True  # one that the operator counts
         wanted, found = (
@@ -132,7 +133,7 @@ class _Special:
             for number in (self.number(before), after)
         )
         apart = wanted - found
-        bounds = Le(apart, 0), Ge(apart, 0)  # torch does not put the two together
+        bounds = sympy.Le(apart, 0), sympy.Ge(apart, 0)  # torch does not put the two together
         return apart == 0 or all(
             known_condition(symbolic_condition(self.mode, each)) is True for each in bounds
         )

@@ -118,10 +118,10 @@ def _environment_class() -> Any:
 def _of_strides(condition: Any) -> bool | None:
     """What an inequality of strides is where each size in them, written as `Max(1, size)`, is at
     least 2: in which order two dimensions lie, which of those of 0 or 1 says nothing."""
-    import sympy
-    from torch.utils._sympy.functions import Max
+    from torch.utils._sympy import functions
 
-    sizes = {each for each in condition.atoms(Max) if 1 in each.args}
+    sympy: Any = functions.sympy  # type: ignore[attr-defined]
+    sizes = {each for each in condition.atoms(functions.Max) if 1 in each.args}
     if not sizes:
         return None
     more = {each: 2 + sympy.Dummy(integer=True, nonnegative=True) for each in sizes}
