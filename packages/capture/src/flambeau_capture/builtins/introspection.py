@@ -368,8 +368,6 @@ def _lists(names: list[str], target: Any) -> bool:
 
 
 def _ascii(tx: Tracer, value: Value) -> str:
-    if not isinstance(value, ObjectValue):
-        return ascii(value.as_python())
     return text_of(tx, value, "__repr__").encode("ascii", "backslashreplace").decode()
 
 
@@ -381,7 +379,9 @@ def _spec(tx: Tracer, *given: Value) -> str:
 
 
 def text_of(tx: Tracer, value: Value, method: str) -> str:
-    """str() or repr() of a value."""
+    """str(), repr() or ascii() of a value, as `method` is `__str__`, `__repr__` or `ascii`."""
+    if method == "ascii":
+        return _ascii(tx, value)
     if isinstance(value, TensorValue):
         raise Break("FB0003", f"text of {value.describe()}")
     if isinstance(value, ExceptionValue):

@@ -135,8 +135,7 @@ def format_value_op(frame: Frame, instruction: Instruction) -> None:
 
 
 def _convert(tx: Tracer, value: object, conversion: int) -> Constant:
-    text = text_of(tx, value, _CONVERSIONS[conversion])  # type: ignore[arg-type]
-    return Constant(ascii(text)[1:-1] if conversion == 3 else text)
+    return Constant(text_of(tx, value, _CONVERSIONS[conversion]))  # type: ignore[arg-type]
 
 
 def _formatted(tx: Tracer, instruction: Instruction, value: Value, *spec: Value) -> Value:
