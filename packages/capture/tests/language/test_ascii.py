@@ -34,7 +34,7 @@ def test_ascii_is_what_eager_makes_of_it(kind: str) -> None:
 
     def f(x: torch.Tensor) -> Any:
         v = make()
-        return x + 1, "%5a" % (v,), f"{v!a:>8}", f"{v!a}", ascii(v), "%a" % (v,)
+        return x + 1, "%5a" % (v,), f"{v!a:>8}", f"{v!a}", ascii(v), "%a" % (v,)  # noqa: UP031
 
     compiled = fc.compile(f, backend="eager", fullgraph=True)
     assert compiled(torch.ones(1))[1:] == f(torch.ones(1))[1:]
