@@ -368,6 +368,15 @@ OUT_OF_RANGE = {
 }
 
 
+def test_room_that_is_no_number_allows_as_much_as_none():
+    want = torch.tensor([-0.468611389])
+    wide = torch.tensor([-0.468611428], dtype=torch.float64)
+    rooms = [torch.tensor([NAN], dtype=torch.float64)]
+    for value, same in ((-0.468611419, True), (-0.4687, False)):
+        found = far(want, torch.tensor([value]), wide, [], more=rooms)
+        assert (found is None) == same == (far(want, torch.tensor([value]), wide, []) is None)
+
+
 @pytest.mark.parametrize("name", OUT_OF_RANGE)
 def test_what_leaves_the_range(name):
     (want, got, wide), passes = OUT_OF_RANGE[name]

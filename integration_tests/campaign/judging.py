@@ -578,7 +578,9 @@ def far(
     else:  # what the argument's own rounding makes, where that is not all of the result
         room = torch.minimum(FACTOR * room, 16 * info.eps * scale.clamp(min=1.0))
     allowed = FACTOR * error + room + ROUNDINGS * info.eps * scale + tiny
-    allowed = sum(more, allowed + off * scale.clamp(min=1.0))
+    # what is no number where others are (0 * log(0) of a branch that is not taken) allows nothing
+    rooms = (each.nan_to_num(0.0, float("inf"), 0.0) for each in more)
+    allowed = sum(rooms, allowed + off * scale.clamp(min=1.0))
     for other in unsure if known else ():  # what the reference does not know either
         if other.shape == ref.shape and other.is_floating_point():
             apart = (other.double() - ref).abs().nan_to_num(0.0, 0.0, 0.0)
