@@ -32,16 +32,15 @@ def test_sizes_in_a_small_input_are_known(agree):
     agree(patches, torch.randn(24), grid())
 
 
-def test_other_values_are_compiled_once_more_and_are_data_then(capture, backend, same):
+def test_values_of_sizes_are_data_and_their_number_is_a_size(capture, backend, same):
     fn = capture(patches)
     rows = [grid(), grid(), grid((1, 2, 4), (4, 2, 2)), grid((3, 2, 4)), grid()]
     for sizes in rows:
         x = torch.randn(24)
         same(fn(x, sizes), patches(x, sizes))
     records = compiler_of(fn).records
-    assert records.breaks
-    assumed = [str(guards).count("TENSOR_VALUES") for guards in records.guards]
-    assert assumed[0] == 1 and not any(assumed[1:])
+    assert not records.breaks and len(backend) == 2
+    assert not any("TENSOR_VALUES" in str(guards) for guards in records.guards)
 
 
 def test_values_are_guarded_with_both_values_told(capture, backend):

@@ -82,7 +82,7 @@ def group_questions() -> tuple[Any, ...]:
 def in_mesh(value: Any) -> bool:
     """Whether an object is a mesh of devices, whose axes are groups."""
     module = sys.modules.get(MESH)
-    return module is not None and isinstance(value, module.DeviceMesh)
+    return module is not None and issubclass(type(value), module.DeviceMesh)
 
 
 #: in torch's functional collectives: what finds a group, and what answers its name

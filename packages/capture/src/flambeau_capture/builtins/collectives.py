@@ -87,7 +87,7 @@ def _answered(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _is_group(value: Any) -> bool:
-    return isinstance(value, compat.GROUPS)
+    return issubclass(type(value), compat.GROUPS)
 
 
 def _world(tx: Tracer) -> Any:

@@ -165,6 +165,8 @@ class DynamismTracker:
 
     def __init__(self, choice: bool | None, backend: Any) -> None:
         self._taken = kinds_taken(backend)
+        #: a graph of it that raises has written to nothing, and is run again as it is
+        self.writes_last = bool(getattr(backend, "writes_last", False))
         self.choice = choice if self._taken else False
         self._codes: IdentityMap[CodeType, _CodeHistory] = IdentityMap()
 

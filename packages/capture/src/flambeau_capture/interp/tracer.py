@@ -479,6 +479,10 @@ class SymbolicTracer:
         """Whether a query of Python's about a count is answered as for counts in general."""
         return self._dynamics.answers_in_general(self._code)
 
+    def assumes(self) -> bool:
+        """Whether a graph may check what most often holds, for nothing is lost where it does not."""
+        return self._dynamics.writes_last and self.data_sizes() and self.answers_in_general()
+
     def checks_in_graph(self) -> bool:
         """Whether a graph may check what the program raises for, and be run again where it does."""
         return self._dynamics.checks_in_graph(self._code)
