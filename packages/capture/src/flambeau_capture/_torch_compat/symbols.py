@@ -224,6 +224,9 @@ def sized_by_data(mode: Any, wanted: bool) -> Iterator[None]:
         yield
     finally:
         environment.by_data = before
+        # torch notes what is new for its own tracers, which would miss it in their next result; ours
+        # finds new symbols in results itself
+        environment.pending_fresh_unbacked_symbols.clear()
 
 
 def is_captured(mode: Any) -> None:
