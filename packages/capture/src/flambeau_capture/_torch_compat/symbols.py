@@ -224,7 +224,7 @@ def sized_by_data(mode: Any, wanted: bool) -> Iterator[None]:
         yield
     finally:
         environment.by_data = before
-        # torch notes what is new for its own tracers, which would miss it in their next result; ours
+        # torch notes what is new for tracers of its own, which would miss it in a later result; ours
         # finds new symbols in results itself
         environment.pending_fresh_unbacked_symbols.clear()
 

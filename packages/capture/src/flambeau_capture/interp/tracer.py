@@ -480,7 +480,7 @@ class SymbolicTracer:
         return self._dynamics.answers_in_general(self._code)
 
     def assumes(self) -> bool:
-        """Whether a graph may check what most often holds, for nothing is lost where it does not."""
+        """Whether a graph may check what most often holds: where it does not, nothing is lost."""
         return self._dynamics.writes_last and self.data_sizes() and self.answers_in_general()
 
     def checks_in_graph(self) -> bool:
