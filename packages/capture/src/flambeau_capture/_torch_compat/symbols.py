@@ -224,8 +224,8 @@ def sized_by_data(mode: Any, wanted: bool) -> Iterator[None]:
         yield
     finally:
         environment.by_data = before
-        # torch notes what is new for tracers of its own, which would miss it in a later result; ours
-        # finds new symbols in results itself
+        # torch notes what is new for tracers of its own, which would miss it in a later result:
+        # this one finds new symbols in results itself
         environment.pending_fresh_unbacked_symbols.clear()
 
 
