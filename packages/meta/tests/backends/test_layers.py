@@ -35,9 +35,9 @@ def test_the_order(monkeypatch):
 
     monkeypatch.setattr(registry, "LAYERS", tuple(map(noting, registry.LAYERS)))
     expected = {
-        "inductor": ["graph_cache", "prepare", "fallback", "buckets", "run_events"],
-        "aot_eager": ["fallback", "buckets", "run_events"],
-        "eager": ["run_events"],
+        "inductor": ["graph_cache", "prepare", "fallback", "buckets", "agreement", "run_events"],
+        "aot_eager": ["fallback", "buckets", "agreement", "run_events"],
+        "eager": ["agreement", "run_events"],
     }
     for name, wanted in expected.items():
         applied.clear()
@@ -45,10 +45,11 @@ def test_the_order(monkeypatch):
         assert applied == wanted
     applied.clear()
     resolve("inductor", request(never_slower=True, verify=2))
-    assert applied == [*expected["inductor"][:-1], "never_slower", "verify", "run_events"]
+    around = ["never_slower", "verify", "agreement", "run_events"]
+    assert applied == [*expected["inductor"][:-2], *around]
     applied.clear()
     resolve(lambda gm, inputs: gm.forward, request())
-    assert applied == ["run_events"]
+    assert applied == ["agreement", "run_events"]
 
 
 def test_capture_is_told_what_the_backend_says():
