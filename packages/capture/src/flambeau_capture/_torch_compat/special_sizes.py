@@ -24,6 +24,7 @@ from flambeau_capture._torch_compat.symbols import (
     known_condition,
     new_environment,
     symbolic_condition,
+    sympy_of_torch,
 )
 
 
@@ -123,9 +124,7 @@ class _Special:
         return all(map(self._is_same_size, before.shape, after.shape))
 
     def _is_same_size(self, before: Any, after: Any) -> bool:
-        from torch.utils._sympy import functions
-
-        sympy: Any = functions.sympy  # type: ignore[attr-defined]
+        sympy = sympy_of_torch()
         if data_symbols(before) - self.symbols.keys():
             return True  # one that the operator counts
         wanted, found = (

@@ -120,7 +120,7 @@ def _of_strides(condition: Any) -> bool | None:
     least 2: in which order two dimensions lie, which of those of 0 or 1 says nothing."""
     from torch.utils._sympy import functions
 
-    sympy: Any = functions.sympy  # type: ignore[attr-defined]
+    sympy = sympy_of_torch()
     sizes = {each for each in condition.atoms(functions.Max) if 1 in each.args}
     if not sizes:
         return None
@@ -443,7 +443,11 @@ def _bound(number: Any) -> int | None:
 
 def same(one: Any, other: Any) -> Any:
     """The condition that two symbolic expressions are equal."""
-    from torch.utils._sympy import functions  # the expressions are of its classes
+    return sympy_of_torch().Eq(one, other)
 
-    module: Any = functions
-    return module.sympy.Eq(one, other)
+
+def sympy_of_torch() -> Any:
+    """The sympy whose classes torch's expressions are of, which this package does without."""
+    from torch.utils._sympy import functions
+
+    return functions.sympy  # type: ignore[attr-defined]

@@ -18,7 +18,8 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.functions.call_rules import RULES, Action, CallRule
-from flambeau_capture.values.objects.made_objects import MODELS, act
+from flambeau_capture.values.objects.made_models import MODELS
+from flambeau_capture.values.objects.made_objects import act
 
 
 def _acting(fn: Any) -> CallRule:
