@@ -353,7 +353,9 @@ class JointTracer(TorchDispatchMode):
         if func is torch.ops.aten.as_strided.default:
             self._refuse_outside(args)
         rule = self.decompositions.get(func)
-        refused = not self._depth and _is_refused(func, args, kwargs)
+        # others may take sizes as numbers, unchecked, which do not fit a few ones as their tensors
+        asked = rule is not None or {torch.Tag.core, torch.Tag.pointwise}.intersection(func.tags)
+        refused = asked and not self._depth and _is_refused(func, args, kwargs)
         if rule is not None and not refused:
             result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
