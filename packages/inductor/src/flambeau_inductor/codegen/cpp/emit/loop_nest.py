@@ -18,7 +18,8 @@ from flambeau_inductor.codegen.cpp.emit.reduction_passes import ReductionPass, e
 from flambeau_inductor.codegen.cpp.emit.transpose import emit_squares, emit_transposed_tile, tile_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.emit.vector_loop import columns_at_once
-from flambeau_inductor.ir.loops import Reduce, ReducePart, Store, ValueId
+from flambeau_inductor.indexing import is_open
+from flambeau_inductor.ir.loops import Load, Reduce, ReducePart, Store, ValueId
 
 # collapse outer loops until threads have this many pieces to share
 PIECES = 64
@@ -102,6 +103,7 @@ class Nest:
 
     def emit(self) -> None:
         """The whole nest, with the thread team around it where there is one."""
+        self._leave_if_empty()
         if self.shared is not None:
             size, width = self.plan.bound(self.shared), self.plan.width
             self.text(f"const long part = share({size}, {max(PART, width)});")
@@ -122,6 +124,15 @@ class Nest:
             self._x_loop(0)
             if self.values.streamed and not self.by_rows:
                 self.text("fence();")
+
+    def _leave_if_empty(self) -> None:
+        """Where an axis counts by data, none of it may be there: nor is then the memory of what all
+        its points read, which is read before its loop."""
+        body = self.plan.loop.body
+        read = [deps for deps, i in zip(self.plan.deps, body, strict=True) if isinstance(i, Load)]
+        for axis in self.plan.loop.x:
+            if is_open([axis.size]) and any(axis.var not in deps for deps in read):
+                self.text(f"if ({self.plan.bound(axis.var)} <= 0) return;")
 
     def _divide(self) -> None:
         """The directive that divides the loop after it among the team."""
