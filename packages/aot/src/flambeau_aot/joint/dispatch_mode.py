@@ -354,8 +354,8 @@ class JointTracer(TorchDispatchMode):
             self._refuse_outside(args)
         rule = self.decompositions.get(func)
         # others may take sizes as numbers, unchecked, which do not fit a few ones as their tensors
-        asked = rule is not None or {torch.Tag.core, torch.Tag.pointwise}.intersection(func.tags)
-        refused = asked and not self._depth and _is_refused(func, args, kwargs)
+        asked = self._depth == 0 and (rule is not None or not _CHECKED.isdisjoint(func.tags))
+        refused = asked and _is_refused(func, args, kwargs)
         if rule is not None and not refused:
             result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
@@ -528,6 +528,10 @@ def _of_numbers_alone(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return False
     given = zip(func._schema.arguments, args, strict=False)
     return any(type(x) in (int, float, bool, complex) and str(a.type) == "Tensor" for a, x in given)
+
+
+_CHECKED = frozenset({torch.Tag.core, torch.Tag.pointwise})
+"""Tags of operators whose kernels check their numbers against their tensors."""
 
 
 def _is_refused(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -1,8 +1,7 @@
 """Rows of `torch.profiler` for compiled graphs and their generated kernels.
 
 In: a wrapper's text, and the kernels that it calls by name. Out: spans by `record_function`.
-Invariant: without a profiler a call reads one flag; the text that is profiled is
-the one that runs.
+Invariant: without a profiler a call reads one flag; the text that is profiled is the one that runs.
 """
 
 from __future__ import annotations
