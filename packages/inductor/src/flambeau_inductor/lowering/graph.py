@@ -63,6 +63,7 @@ from flambeau_inductor.lowering.context import (
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_inductor.options import ALL, Fuel
+from flambeau_inductor.passes.node_queries import escaping
 from flambeau_inductor.runtime.report import Fallback
 
 KERNEL_DTYPES = frozenset(
@@ -103,9 +104,9 @@ def lower_graph(
     env: dict[fx.Node, Any] = {}
     given = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     ctx.sizes.expect([n for x in given for n in (x.shape if isinstance(x, torch.Tensor) else (x,))])
-    position = 0
+    position, seen = 0, escaping(gm.graph)
     for node in gm.graph.nodes:
-        ctx.origin, ctx.counter = node.name, 0
+        ctx.origin, ctx.counter, ctx.seen = node.name, 0, node in seen
         if node.op == "placeholder":
             if "val" not in node.meta and example_inputs is not None:
                 node.meta["val"] = example_inputs[position]
@@ -212,7 +213,7 @@ def _with_epilogue(ctx: Context, node: fx.Node, outer: dict[fx.Node, Any]) -> An
         if taken and each in fused.nodes:
             _count(ctx, each)
             continue
-        ctx.origin, ctx.counter = each.name, 0
+        ctx.origin, ctx.counter, ctx.seen = each.name, 0, False
         ctx.after = fused if taken and each is fused.call else None
         env[each], ctx.after = _call(ctx, each, env), None
         if each is fused.call:

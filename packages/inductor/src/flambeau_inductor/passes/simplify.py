@@ -64,9 +64,16 @@ def _folded(m: Match) -> fx.Node | None:
     return m.call(PRIMS["full"].overload, sizes, made, dtype=meta.dtype, device=meta.device)
 
 
-FOLDING = (
-    Rule("fold_constants", (Call(POINTWISE | MOVES | {"device_put"}, (), _are_numbers),), _folded),
-)
+def fold_constants(graph: fx.Graph, ledger: Ledger | None = None) -> int:
+    """Replace calls on numbers by numbers. A view that the caller sees stays a part of the memory
+    that it is a view of."""
+    seen = escaping(graph)
+
+    def inside(node: fx.Node) -> bool:
+        return _are_numbers(node) and not (node in seen and has_tag(node, "view"))
+
+    calls = Call(POINTWISE | MOVES | {"device_put"}, (), inside)
+    return rewrite(graph, (Rule("fold_constants", (calls,), _folded),), ledger)
 
 
 def _in_order(node: fx.Node) -> bool:

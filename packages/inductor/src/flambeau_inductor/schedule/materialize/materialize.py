@@ -81,8 +81,9 @@ def materialize(context: PassContext, program: TensorProgram) -> tuple[TensorPro
         return program, 0
     graph, limits = program.graph, context.limits
     made = MaterializationPlan(graph, list(graph.order))
+    wholes: dict[Node, Node] = {}
     for output in graph.outputs:
-        made.outputs.append(_plan_output(made, output))
+        made.outputs.append(_plan_output(made, output, wholes))
     product_layouts(made)
     # the pieces of concatenations last: some are in memory for another call
     for call in sorted(
@@ -192,12 +193,20 @@ def _check_now(root: Node, check: IndexCheck) -> None:
         raise LoweringError(f"{root.name}: positions {low} to {high} of {check.size}")
 
 
-def _plan_output(made: MaterializationPlan, output: Output) -> StorageView | Scalar | None:
+def _plan_output(
+    made: MaterializationPlan, output: Output, wholes: dict[Node, Node]
+) -> StorageView | Scalar | None:
+    """How an output is seen. wholes: copies of what computes nothing, of which outputs are parts."""
     node = output.value
     if not isinstance(node, Node):
         return node
     root = root_of(node)
     graph = made.graph
+    if (define := node.define) is not root.define and surely_less(node.numel, root.numel):
+        if _needs_copy(root):  # who sees a part sees where it lies in all of it
+            root = wholes[root] if root in wholes else wholes.setdefault(root, _copy(made, root))
+            assert isinstance(define, View)
+            node = replace(node, define=View(root, define.index))
     if not _needs_copy(root):
         if node is root and not made.has_memory(root) and not _overlaps(node.shape, output.stride):
             graph.strides[root] = output.stride
