@@ -2,8 +2,8 @@
 
 In: the graph being built, the values of FX nodes. Out: nodes, and the layouts of values. Invariant:
 a node made here is in the graph's order; a view of a view is one view, a view of a constant is a
-constant, but for a part of it that the caller sees; lowering neither measures nor looks at the disk: without anybody to ask, the library is
-torch's own choice.
+constant, but for a part of it that the caller sees; lowering neither measures nor looks at the
+disk: without anybody to ask, the library is torch's own choice.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Context:
 
     `after`: the function that the library is to apply to what it computes, if there is one.
     `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
-    whether nobody reads it. `seen`: whether the caller sees the node's memory. `metas`, `values`: of the results of the node, as sizes here and as in
-    the graph. `read`: floats that depend on data.
+    whether nobody reads it. `seen`: whether the caller sees the node's memory. `metas`, `values`:
+    of the results of the node, as sizes here and as in the graph. `read`: floats that depend on data.
     """
 
     graph: TensorGraph
