@@ -39,8 +39,9 @@ class Crossing:
     places of their new values. presences: what the flags say that the backward graph takes after
     the cotangents. sparse: gradients that are made of two results of the backward graph; `grads`
     goes on after the primals with the places of the second ones. parts: primals whose gradient
-    is a part of a larger value's memory. sizes: what cotangents' layouts depend on, after the symbols of the inputs: sizes and strides of the forward graph's
-    outputs that depend on data, each an output, a dimension and whether it is a stride.
+    is a part of a larger value's memory. sizes: what cotangents' layouts depend on, after the
+    symbols of the inputs: sizes and strides of the forward graph's outputs that depend on data,
+    each an output, a dimension and whether it is a stride.
     """
 
     saved: tuple[Saved, ...]

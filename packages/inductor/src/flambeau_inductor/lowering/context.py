@@ -77,7 +77,8 @@ class Context:
     `after`: the function that the library is to apply to what it computes, if there is one.
     `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
     whether nobody reads it. `seen`: whether the caller sees the node's memory. `metas`, `values`:
-    of the results of the node, as sizes here and as in the graph. `read`: floats that depend on data.
+    of the results of the node, as sizes here and as in the graph. `read`: floats that depend on
+    data.
     """
 
     graph: TensorGraph

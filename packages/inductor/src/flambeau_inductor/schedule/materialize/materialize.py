@@ -196,7 +196,7 @@ def _check_now(root: Node, check: IndexCheck) -> None:
 def _plan_output(
     made: MaterializationPlan, output: Output, wholes: dict[Node, Node]
 ) -> StorageView | Scalar | None:
-    """How an output is seen. wholes: copies of constants and positions that outputs are parts of."""
+    """How an output is seen. wholes: copies of constants that outputs are parts of."""
     node = output.value
     if not isinstance(node, Node):
         return node
