@@ -134,6 +134,9 @@ class KernelWriter(Instructions):
     """The body of a kernel around its instructions."""
 
     def kernel(self) -> TritonKernel:
+        if self.tiling.parts is None:
+            grid = [d for d in self.tiling.dimensions if d.name != "r"]
+            self.same_in_block = frozenset[str]().union(*(d.same_in_block for d in grid))
         self._facts()
         accesses = (i for i in self.loop.body if isinstance(i, Load | Store))
         self.arguments = tuple(dict.fromkeys(i.buffer for i in accesses))
