@@ -79,9 +79,9 @@ def unrolled(loop: Loop) -> Loop:
 
 
 def _cut(loop: Loop) -> Loop:
-    """The loop with its axes cut in two where a few equal parts of them are told apart."""
+    """The loop with its axes cut in two where comparisons distinguish a few equal parts."""
     for place, axis in enumerate(loop.r):
-        for length in _told_apart(loop, axis.var):
+        for length in _compared(loop, axis.var):
             parts, left = divmod(axis.size, length)
             if left or not 1 < parts <= SHORT or length <= SHORT:
                 continue
@@ -92,7 +92,7 @@ def _cut(loop: Loop) -> Loop:
     return loop
 
 
-def _told_apart(loop: Loop, var: str) -> list[int]:
+def _compared(loop: Loop, var: str) -> list[int]:
     """Lengths of the parts of an axis in which comparisons of positions end one way."""
     found: list[int] = []
     ranges = ranges_of(loop)
