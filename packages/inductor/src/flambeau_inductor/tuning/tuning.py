@@ -92,6 +92,7 @@ class Tuning:
     added_rows_bytes: int
     added_rows_widths: tuple[int, int]
     group_norm_bytes: int
+    joined_launches: int
     recorded_launches: int
     walked_bytes: int
     raced_points: int

@@ -66,6 +66,18 @@ class Dimension:
             not whole or known("eq", self.size, 0) is not False or (self.ragged and self.block > 1)
         )
 
+    @property
+    def same_in_block(self) -> frozenset[str]:
+        """Axes of which each block lies within one point: those over whole numbers of blocks."""
+        found, below = set[str](), 1
+        for axis in reversed(self.axes):
+            if self.block > 1 and below % self.block == 0:
+                found.add(axis.var)
+            if not isinstance(axis.size, int):
+                break
+            below *= axis.size
+        return frozenset(found)
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
