@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -163,9 +163,20 @@ any length, is read in steps of the largest."""
 
 def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     """Rows in registers where they find room there, else in steps; columns a few at a time."""
-    rows, length = points(loop.x), points(loop.r)
     if loop.x and reduces_across(loop):
-        return _outer_reduction(loop, rows, length, tuning)
+        return _outer_reduction(loop, points(loop.x), points(loop.r), tuning)
+    tiling = _row_reduction(loop, tuning)
+    rows, row = tiling.dimensions
+    few = spills(loop, row.block / (32 * tiling.warps), tiling.warps, tiling.looped)
+    if rows.block > 1 or tiling.in_registers or not few:
+        return tiling
+    if depth(loop) == 1 and row.block > SPILLED[0]:
+        return _rows(loop, 1, *SPILLED, looped=True)
+    return replace(tiling, warps=min(MOST_WARPS, 2 * tiling.warps))
+
+
+def _row_reduction(loop: Loop, tuning: Tuning) -> Tiling:
+    rows, length = points(loop.x), points(loop.r)
     padded = next_power_of_two(length)
     looped = partial(_rows, loop, 1, looped=True)
     if is_open(axis.size for axis in loop.r):
@@ -199,10 +210,6 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     deep = depth(loop) >= DEEP
     if deep and together * padded <= 4096:
         warps *= 2
-    if together == 1 and spills(loop, padded / (32 * warps), warps, looped=False):
-        if depth(loop) == 1:
-            return looped(*SPILLED)
-        warps = min(MOST_WARPS, 2 * warps)
     stays = deep and together == 1 and padded == HELD_ROW and reads_halves(loop)
     in_registers = stays and computed_again(loop) <= HELD_AGAIN
     return _rows(loop, together, padded, warps, in_registers=in_registers)
