@@ -55,8 +55,12 @@ LIBRARIES: dict[str, LibraryRule] = {
         ),
         _OPAQUE,
     ),
-    **dict.fromkeys(  # written with the collectives that have rules
-        ("torch.distributed._functional_collectives", "torch.distributed.nn.functional"), _ALONE
+    **dict.fromkeys(  # written with what has rules: the collectives, checkpoint
+        (
+            "torch.distributed._functional_collectives", "torch.distributed.nn.functional",
+            "torch.distributed.algorithms._checkpoint",
+        ),
+        _ALONE,
     ),
     **dict.fromkeys(
         ("numpy", "scipy", "pandas", "sklearn", "matplotlib", "triton", "sympy"),
@@ -113,9 +117,10 @@ def _library_folders() -> tuple[str, str]:
 
 
 @functools.cache
-def _torch_modules() -> str:
-    folder = _folder("torch")
-    return os.path.join(folder or os.sep, "nn", "modules") + os.sep
+def _torch_modules() -> tuple[str, ...]:
+    folder = _folder("torch") or os.sep
+    names = (("nn", "modules"), ("distributed", "algorithms", "_checkpoint"))
+    return tuple(os.path.join(folder, *name, "") for name in names)
 
 
 def skip_file(filename: str) -> bool:
