@@ -55,10 +55,10 @@ LIBRARIES: dict[str, LibraryRule] = {
         ),
         _OPAQUE,
     ),
-    **dict.fromkeys(  # written with what has rules: the collectives, checkpoint
+    **dict.fromkeys(  # written with what has rules: collectives, checkpoint, placements
         (
             "torch.distributed._functional_collectives", "torch.distributed.nn.functional",
-            "torch.distributed.algorithms._checkpoint",
+            "torch.distributed.algorithms._checkpoint", "torch.distributed.tensor.parallel.style",
         ),
         _ALONE,
     ),
@@ -157,6 +157,11 @@ def runs_uncaptured(code: CodeType) -> bool:
 def third_party(code: CodeType) -> bool:
     """Whether a code object belongs to an installed package rather than to the user."""
     return "site-packages" in code.co_filename or "dist-packages" in code.co_filename
+
+
+def is_made_by_library(code: CodeType, module: str) -> bool:
+    """Whether a library whose frames are skipped made a function from text: that of a dataclass."""
+    return code.co_filename == "<string>" and library_rule(module)[1].called == "FB0017"
 
 
 def skip_code(code: CodeType) -> bool:
