@@ -16,6 +16,7 @@ from flambeau_inductor.ir.steps import loops_of, touched
 from flambeau_inductor.ir.verify import verify_program
 from flambeau_inductor.templates.call_replacement import Selected, facts
 from flambeau_inductor.templates.joint_launch import join_small
+from flambeau_inductor.templates.selection.select import select_by_model
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -116,3 +117,14 @@ def test_what_keeps_the_device_busy_is_launched_alone() -> None:
     shapes = [((1, 4096), HALF), *(((n, 4096), HALF) for n in (16384, 8192, 16384))]
     selected = Selected(scheduled(projections, shapes, "cuda"))
     assert join_small(selected) == 0
+
+
+def test_products_of_a_few_rows_are_one_launch(tmp_path: Path) -> None:
+    x = torch.randn(3, 1024).to(HALF)
+    weights = [(torch.randn(n, 1024) / 32).to(HALF) for n in (1024, 1040, 2048)]
+    selected = select_by_model(scheduled(projections, [x, *weights], "cuda"))
+    assert join_small(selected) == 2
+    verify_program(selected.program, selected.kernels)
+    got = run(selected, [x, *weights], tmp_path)
+    for found, w in zip(got, weights, strict=True):
+        torch.testing.assert_close(found.float(), x.float() @ w.float().t(), rtol=1e-2, atol=1e-2)

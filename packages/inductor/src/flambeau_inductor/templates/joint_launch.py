@@ -68,9 +68,14 @@ def _launches(selected: Selected) -> list[list[int]]:
         if isinstance(step, Alloc | FreeBuffer | Reuse):
             continue
         moved, reads, writes = most + 1, set[str](), set[str]()
-        if isinstance(step, RunLoop) and set().union(*touched(step)) <= sizes.keys():
-            reads, writes = ({memory[name] for name in names} for names in touched(step))
-            moved = bytes_touched(step, sizes, items)
+        if isinstance(step, RunLoop):
+            given = selected.kernels.get(step.loop.name)
+            read, written = _touched(step.loop, given)
+            if read | written <= sizes.keys():
+                reads, writes = ({memory[name] for name in names} for names in (read, written))
+                moved = bytes_touched(step, sizes, items)
+                if given is not None:
+                    moved = sum(sizes[name] for name in given.arguments)
         full = launch.moved + moved > most or len(launch.places) == MOST
         if full or not launch.takes(reads, writes):
             found.append(launch.places)
@@ -98,7 +103,7 @@ def _join(selected: Selected, places: Sequence[int]) -> None:
     memory = [step for step in between if isinstance(step, Alloc | FreeBuffer | Reuse)]
     given = [s for s in memory if not isinstance(s, FreeBuffer) and s.buffer in joint.arguments]
     after = [step for step in memory if step not in given]
-    loop = _touching(loops, program, joint)
+    loop = _touching(loops, program, joint, selected.kernels)
     steps: tuple[Step, ...] = (*given, RunLoop(loop), *after)
     steps = (*program.steps[: places[0]], *steps, *program.steps[places[-1] + 1 :])
     for each in loops:
@@ -191,10 +196,13 @@ def _name_of(part: str) -> str:
     return part.partition("def ")[2].partition("(")[0]
 
 
-def _touching(loops: Sequence[Loop], program: Program, kernel: TritonKernel) -> Loop:
+def _touching(
+    loops: Sequence[Loop], program: Program, kernel: TritonKernel, given: Mapping[str, TritonKernel]
+) -> Loop:
     """A loop that represents a launch by what it reads and writes."""
     dtypes = {b.name: b.layout.dtype for b in program.buffers}
-    reads, writes = (set[str]().union(*sets) for sets in zip(*map(_touched, loops), strict=True))
+    sets = [_touched(loop, given.get(loop.name)) for loop in loops]
+    reads, writes = (set[str]().union(*each) for each in zip(*sets, strict=True))
     at, body = as_expr(0), list[Instr]()
     for name in kernel.arguments:
         if name in reads:
@@ -206,5 +214,8 @@ def _touching(loops: Sequence[Loop], program: Program, kernel: TritonKernel) -> 
     return Loop(loops[0].name, (Axis("x0", 1),), (), tuple(body), origins)
 
 
-def _touched(loop: Loop) -> tuple[set[str], set[str]]:
-    return touched(RunLoop(loop))
+def _touched(loop: Loop, given: TritonKernel | None) -> tuple[set[str], set[str]]:
+    """Buffers that a loop reads and writes; the kernel of a template is given more than the loop
+    that represents it says, and reads nothing of a product that it does not store."""
+    reads, writes = touched(RunLoop(loop))
+    return (reads, writes) if given is None else ({*given.arguments} - writes, writes)

@@ -50,6 +50,9 @@ class Tuning:
     small_tiles: tuple[Row, ...]
     short_inner: int
     vector_rows: int
+    few_rows: int
+    few_row_tiles: tuple[Row, ...]
+    few_row_bytes: tuple[int, int]
     described_tiles: tuple[Row, ...]
     short_described_tiles: tuple[Row, ...]
     window_tiles: tuple[Row, ...]
