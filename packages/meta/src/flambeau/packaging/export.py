@@ -86,16 +86,22 @@ class Exported(flambeau_capture.Exported):
         return found if self.open_sizes is None else found + self.open_sizes.lines()
 
 
-def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
+def export(
+    fn: Callable[..., Any], *args: Any, dynamic_shapes: Any = None, **kwargs: Any
+) -> Exported:
     """One graph of the whole call `fn(*args, **kwargs)`, which is captured and not run: arguments,
     parameters, buffers and generators are as they were.
 
-    Dimensions of arguments that `flambeau.mark_dynamic` was called for are left open.
+    dynamic_shapes: the sizes to leave open, a dict by the arguments' names or a tuple by their
+    places, nested as they are. For a tensor it has a dict by dimension or a tuple: a `Dim`, a name
+    (dimensions of one name are equal), None or a number for a constant, or what `torch.export`
+    takes there. None: the dimensions that `flambeau.mark_dynamic` was called for are left open.
 
-    Raises `flambeau_capture.Unsupported` with the user's line where a graph breaks, and
-    `flambeau_capture.ExportError` where the call changes objects besides tensors.
+    Raises `flambeau.Unsupported` with the user's line where a graph breaks, and
+    `flambeau.ExportError` where the call changes objects besides tensors, and where the program
+    makes a constant of a size that is declared open.
     """
-    made = flambeau_capture.export(fn, *args, **kwargs)
+    made = flambeau_capture.export(fn, *args, dynamic_shapes=dynamic_shapes, **kwargs)
     given = {each.name: getattr(made, each.name) for each in fields(made)}
     if made.open_sizes is not None:
         given |= _with_data(made)
@@ -124,6 +130,9 @@ def open_form(
     if sizes is None:
         return None, {}
     names = [f"s{number}" for number in range(len(sizes.symbols))]
+    declared = made.open_sizes.names if made.open_sizes is not None else {}
+    for symbol, name in declared.items():
+        names[sizes.symbols.index(symbol)] = name
     places: dict[int, tuple[int, int]] = {}
     equal: list[tuple[int, int, Any]] = []
     shapes: dict[int, tuple[Any, ...]] = {}
