@@ -379,6 +379,33 @@ def test_a_class_is_compiled_as_torch_compiles_one(installed):
     assert graphs(Doubling.__call__) == 1
 
 
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize("kind", ["function", "decorated", "twice", "module"])
+def test_torchs_explanation_is_of_what_was_compiled(installed, kind, called):
+    def two(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return two(x)
+
+    compiled = {
+        "function": lambda: torch.compile(two),
+        "decorated": lambda: torch.compile(backend="eager")(two),
+        "twice": lambda: torch.compile(torch.compile(two)),
+        "module": lambda: torch.compile(Module()),
+    }[kind]()
+    x = torch.ones(2)
+    if called:
+        compiled(x)
+    found = torch._dynamo.explain(compiled)(x)
+    assert (found.graph_count, found.graph_break_count) == (2, 1)
+    (broken,) = flambeau.explain(compiled, backend="eager")(x).breaks
+    assert broken.id == "FB0006"  # the program has asked for it
+
+
 def test_caches_travel_as_bytes(installed):
     compiled = torch.compile(fn)
     compiled(torch.ones(3))

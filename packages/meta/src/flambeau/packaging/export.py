@@ -130,15 +130,18 @@ def open_form(
     if sizes is None:
         return None, {}
     names = [f"s{number}" for number in range(len(sizes.symbols))]
-    declared = made.open_sizes.names if made.open_sizes is not None else {}
-    for symbol, name in declared.items():
-        names[sizes.symbols.index(symbol)] = name
     places: dict[int, tuple[int, int]] = {}
     equal: list[tuple[int, int, Any]] = []
     shapes: dict[int, tuple[Any, ...]] = {}
     tensors = [at for at, each in enumerate(made.examples) if hasattr(each, "shape")]
-    for at, fake in zip(tensors, sizes.placeholders, strict=True):
-        trees = [sizes.size(number) for number in fake.shape]
+    found = {
+        at: [sizes.size(number) for number in fake.shape]
+        for at, fake in zip(tensors, sizes.placeholders, strict=True)
+    }
+    for (at, dim), name in _declared_names(made).items():
+        if found[at][dim][0] == "s":
+            names[found[at][dim][1]] = name
+    for at, trees in found.items():
         for dim, tree in enumerate(trees):
             if not isinstance(tree, int):
                 equal.append((at, dim, tree))
@@ -148,8 +151,14 @@ def open_form(
     missing = [names[number] for number in range(len(names)) if number not in places]
     if missing:
         raise CannotKey(f"{missing[0]}, which no argument has as a size")
-    found = tuple(places[number] for number in range(len(names)))
-    return OpenForm(tuple(names), found, tuple(equal), tuple(sizes.conditions())), shapes
+    where = tuple(places[number] for number in range(len(names)))
+    return OpenForm(tuple(names), where, tuple(equal), tuple(sizes.conditions())), shapes
+
+
+def _declared_names(made: flambeau_capture.Exported) -> dict[tuple[int, int], str]:
+    """The names that sizes were declared by, by argument and dimension."""
+    known = made.open_sizes
+    return {} if known is None else {known.places[symbol]: n for symbol, n in known.names.items()}
 
 
 def load_export(path: str | Path) -> Exported:
