@@ -302,31 +302,36 @@ def test_every_option_of_torchs_inductor_is_taken(installed):
             translation.options_of({name: usual})
 
 
-def test_configuration_is_followed(installed, monkeypatch):
+def test_configuration_is_followed(installed):
     import torch._inductor.config
+
+    dynamo, inductor = torch._dynamo.config, torch._inductor.config
 
     def recipe(**given):
         return torch.compile(**given).recipe
 
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 100)
-    monkeypatch.setattr(torch._inductor.config, "max_autotune", True)
-    monkeypatch.setattr(torch._inductor.config.triton, "cudagraphs", True)
-    assert recipe()["options"] == {
-        "capture.cache_size_limit": 64, "inductor.max_autotune": True, "inductor.cuda_graphs": True
-    }  # fmt: skip
-    assert recipe(recompile_limit=3)["options"]["capture.cache_size_limit"] == 3
-    assert recipe(backend="eager")["options"] == {"capture.cache_size_limit": 64}
-    monkeypatch.setattr(torch._dynamo.config, "assume_static_by_default", False)
-    assert recipe()["dynamic"] is True and recipe(dynamic=False)["dynamic"] is False
-    monkeypatch.setattr(torch._dynamo.config, "automatic_dynamic_shapes", False)
-    assert recipe()["dynamic"] is False
-    monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
-    fails = torch.compile(fn, backend="eager")
+    with (  # by its own `patch`: monkeypatch leaves torch's settings deleted
+        dynamo.patch(recompile_limit=100),
+        inductor.patch({"max_autotune": True, "triton.cudagraphs": True}),
+    ):
+        assert recipe()["options"] == {
+            "capture.cache_size_limit": 64,
+            "inductor.max_autotune": True,
+            "inductor.cuda_graphs": True,
+        }
+        assert recipe(recompile_limit=3)["options"]["capture.cache_size_limit"] == 3
+        assert recipe(backend="eager")["options"] == {"capture.cache_size_limit": 64}
+    with dynamo.patch(assume_static_by_default=False):
+        assert recipe()["dynamic"] is True and recipe(dynamic=False)["dynamic"] is False
+        with dynamo.patch(automatic_dynamic_shapes=False):
+            assert recipe()["dynamic"] is False
+    with dynamo.patch(error_on_recompile=True):
+        fails = torch.compile(fn, backend="eager")
     fails(torch.ones(2))
     with pytest.raises(RuntimeError):
         fails(torch.ones(3))
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
-    assert torch.compile(fn) is fn
+    with dynamo.patch(disable=True):
+        assert torch.compile(fn) is fn
 
 
 @pytest.mark.parametrize("name", translation.SWITCHES)
