@@ -77,8 +77,8 @@ class Context:
     `after`: the function that the library is to apply to what it computes, if there is one.
     `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
     whether nobody reads it. `seen`: whether the caller sees the node's memory. `metas`, `values`:
-    of the results of the node, as sizes here and as in the graph. `read`: floats that depend on
-    data.
+    of the results of the node, as sizes here and as in the graph; `first_alone`: nobody reads
+    another one than the first. `read`: floats that depend on data.
     """
 
     graph: TensorGraph
@@ -91,6 +91,7 @@ class Context:
     seen: bool = False
     metas: tuple[Layout | None, ...] = ()
     values: Sequence[Any] = ()
+    first_alone: bool = True
     read: list[NumberTensor] = field(default_factory=list)
     counter: int = 0
     seen_checks: set[tuple[int, Size, bool]] = field(default_factory=set)
