@@ -30,7 +30,7 @@ def written(x: Tensor) -> Tensor:
 
 def broken(x: Tensor) -> Tensor:
     y = x.cos()
-    print(end="")
+    eval("0")
     flambeau.graph_break()
     return y * x
 

@@ -95,7 +95,7 @@ def test_a_handler_reads_the_traceback_after_a_break(reader, check):
         try:
             by_raise(y)
         except ValueError as error:
-            print(end="")
+            eval("0")
             told = read(error)
         return y + 1, None if reader == "kept" else told
 
@@ -127,20 +127,20 @@ def test_a_function_that_looks_at_frames_is_not_looked_into(looker, capture, bac
 
 def after_breaks(t):
     t = t + 1
-    print(end="")
+    eval("0")
     t = inner_break(t * 2)
-    print(end="")
+    eval("0")
     raise ValueError(t.shape)
 
 
 def inner_break(t):
     t = t * 2
-    print(end="")
+    eval("0")
     return t + 1
 
 
 def raises_in_callee(t):
-    print(end="")
+    eval("0")
     t = t + 1
     by_raise(inner_break(t))
 

@@ -32,7 +32,7 @@ class Enclosing(nn.Module):
     def forward(self, x):
         y = self.inner(x * 2).relu()
         if self.breaks:
-            print(end="")
+            eval("0")
         return y + 1
 
 

@@ -100,7 +100,7 @@ class Clock:
 
 def broken(x):
     x = x + 1
-    print(end="")
+    eval("0")
     return x * 2
 
 
