@@ -23,6 +23,10 @@ class Reason:
     title: str
     hint: str
 
+    def of(self, named: str) -> Reason:
+        """The same of what is called so, which the hint names."""
+        return Reason(self.id, self.title, self.hint.replace("NAME", named))
+
 
 @dataclass(frozen=True)
 class UserLine:
@@ -156,6 +160,11 @@ REASONS: dict[str, Reason] = {
             "communication between processes that a graph cannot hold",
             "use a collective that writes to contiguous tensors which need no gradients",
         ),
+        "FB0030": (
+            "an operator that nothing says the results of: it has no fake",
+            "register one: `@torch.library.register_fake('NAME')`, above a function of the same "
+            "arguments that returns empty tensors like the results (`torch.empty_like(x)`)",
+        ),
     }.items()
 }
 
@@ -190,9 +199,9 @@ class BreakReport:
 class Break(Exception):
     """Stops symbolic interpretation at an instruction that has to run in Python."""
 
-    def __init__(self, id: str, what: str) -> None:
+    def __init__(self, id: str, what: str, named: str = "NAME") -> None:
         super().__init__(f"{id} {REASONS[id].title}: {what}")
-        self.reason = REASONS[id]
+        self.reason = REASONS[id].of(named)
         self.what = what
         self.lines: tuple[UserLine, ...] = ()
         self.stop: object = None  # where interpretation has to stop for it: see `interp.session`
