@@ -30,7 +30,7 @@ def written(x: Tensor) -> Tensor:
 
 def broken(x: Tensor) -> Tensor:
     y = x.cos()
-    eval("0")
+    print(end="")
     flambeau.graph_break()
     return y * x
 

@@ -17,7 +17,7 @@ def whole(x):
 
 def broken(x):
     x = x + 1
-    eval("0")
+    print(end="")
     return x.sin()
 
 

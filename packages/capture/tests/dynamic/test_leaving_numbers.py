@@ -23,7 +23,7 @@ LEAVES = {
     "returned": "return y, {0}",
     "stored": "owner.kept = {0}\n    return y",
     "into a dict": "table['kept'] = {0}\n    return y",
-    "past a break": "kept = {0}\n    eval('0')\n    return y * 2, kept",
+    "past a break": "kept = {0}\n    print(end='')\n    return y * 2, kept",
     "captured": "kept = {0}\n    return (lambda: kept), y",
 }
 
@@ -127,7 +127,7 @@ HELD = {
     "in a global": "global kept\n    kept = a\n    return y",
     "in a tuple": "return y, ((a, [a]), {'a': a})",
     "as text": "return y, f'{a}', str(a)",
-    "past a break": "eval('0')\n    return y, a",
+    "past a break": "print(end='')\n    return y, a",
     "and scales a tensor": "table['kept'] = a\n    return y * (a[0] if type(a) is tuple else a), a",
 }
 

@@ -51,7 +51,7 @@ USES = {
     "meth": "return x + a.meth()",
     "truth": "return x + bool(a)",
     "eq": "return x + (a == a) + (a == 1)",
-    "brk": "y = x + a.t\n    eval('0')\n    return y + a.t, a.k",
+    "brk": "y = x + a.t\n    print(end='')\n    return y + a.t, a.k",
     "brk2": "y = x + a.k\n    torch._C._log_api_usage_once('x') if x.sum() > 0 else None\n    return y + a.m[0]",
 }
 HEAD = """

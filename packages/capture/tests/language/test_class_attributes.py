@@ -62,7 +62,7 @@ def by_class_method(x):
 def around_a_break(x):
     Base.count += 1
     torch._C._get_tracing_state()
-    eval("0")
+    print("", end="")
     Base.count += 10
     return x + Base.count
 

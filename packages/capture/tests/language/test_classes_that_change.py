@@ -86,7 +86,7 @@ def played(kind, use, breaks, wrap):
     made = MAKES.get(kind, "C()")
     more = "\n    breaks()" if breaks else ""
     exec(f"def f(x, o):{more}\n    return x * 2, {use.replace('MADE', made)}", space)
-    space["breaks"] = lambda: eval("0")
+    space["breaks"] = lambda: print("", end="")
     o = space["o"] = eval(made, space)
     target = wrap(space["f"])
     seen = []

@@ -75,7 +75,7 @@ ALONE = sorted({*TARGETS} - {"class", "marked"})  # torch takes no class but wit
 
 def each(fn, x):
     for item in iter((x,)):
-        eval("0")
+        print(end="")
         return fn(item)
 
 

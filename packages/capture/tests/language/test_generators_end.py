@@ -108,7 +108,7 @@ def one_in_another(x, log):
 def before_a_break(x, log):
     for t in items(x, log):
         break
-    eval("0")
+    print("", end="")
     log.append("after")
     return t
 

@@ -328,7 +328,7 @@ def _():
 def _():
     def broken(t):
         t = t + 1
-        LOG.debug("%s", t)
+        print(end="")
         return t * 2
 
     def edited(t):

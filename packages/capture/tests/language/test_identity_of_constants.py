@@ -94,7 +94,7 @@ def test_made_apart_they_stay_apart(capture, kind, later):
     texts = {**KINDS, **tuples}[kind]
     for one, other in itertools.product(texts[:3], repeat=2):
         f = function(f"def f(x, n, y):\n    a, b, x = {one}, {other}, x + 1\n    {LATER[later]}")
-        f.__globals__["breaks"] = lambda: eval("0")
+        f.__globals__["breaks"] = lambda: print("", end="")
         seen = []
         for target in (f, capture(f)):
             found = target(torch.ones(2), 5, 0.5)[1:]

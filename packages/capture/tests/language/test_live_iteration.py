@@ -82,7 +82,7 @@ def drained(iterator):
 def played(iterator, consumer, wrap):
     space = {
         "itertools": itertools, "L": L, "failing": failing, "KEPT": [], "n": 5, "sized": Sized(),
-        "breaks": lambda: eval("0"), "len_of": lambda v, n: n,
+        "breaks": lambda: print("", end=""), "len_of": lambda v, n: n,
         "taken": lambda it: itertools.islice(it, 6) if hasattr(it, "__next__") else it,
     }  # fmt: skip
     text = f"""

@@ -280,7 +280,7 @@ BREAKS = {
                             "\n    except BufferError as error: r = str(error), v",
     "state": "b = bytearray(n); s = io.StringIO('abc'); s.read(1); g = random.Random(n); "
              "g.random(); l = threading.RLock(); v = memoryview(b)[1:]\n    with l:\n"
-             "        eval('0')\n        b[1] = 7; r = s.read(), g.random(), b, v, v.obj is b",
+             "        print(end='')\n        b[1] = 7; r = s.read(), g.random(), b, v, v.obj is b",
     "tensors": "b = bytearray(8); x = torch.frombuffer(b, dtype=torch.int8); x += n; r = x, b",
     "unknown": "b = bytearray(n); b[0] = int(t.item()); r = b",
 }  # fmt: skip

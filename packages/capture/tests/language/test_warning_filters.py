@@ -27,7 +27,7 @@ INSIDE = {
     "nothing": "y = x.sin()",
     "a warning": "warnings.warn('word')\n        y = x.sin()",
     "another class": "y = x.sin()\n        warnings.warn('word', FutureWarning)",
-    "a break": "y = x.sin()\n        eval('0')\n        warnings.warn('word')",
+    "a break": "y = x.sin()\n        print(end='')\n        warnings.warn('word')",
     "a nested one": "with warnings.catch_warnings():\n            warnings.simplefilter('ignore')\n"
     "            warnings.warn('deep')\n        y = x.sin()",
     "an error": "y = x.sin()\n        int('no')",

@@ -68,7 +68,7 @@ USES = {
     "return x * v.k": {"class", "object"},
     "return x.sum() + v.sum(), v.shape[0] * 2": {"tensor"},
     "box.count += 1\n    return x + box.count": {"int"},
-    "eval('0')\n    return x + 1, v": {"int", "str", "tuple", "tensor", "object"},
+    "print(end='')\n    return x + 1, v": {"int", "str", "tuple", "tensor", "object"},
 }
 #: where the program holds it: what the function reads first, and how it gets there
 PLACES = {
@@ -179,7 +179,7 @@ OPEN = {
     ("int", "box.count += 1\n    return x + box.count"), ("module", "return v(x)"),
     ("function", "return v(x)"), ("int", "return x + 1, v * 2 + 1, v // 2, v % 3"),
     ("float", "return x + 1, v * 2 + 1, v // 2, v % 3"),
-    ("int", "eval('0')\n    return x + 1, v"),
+    ("int", "print(end='')\n    return x + 1, v"),
     ("tensor", "return x.sum() + v.sum(), v.shape[0] * 2"),
     ("int", "return (x.sum() > v) * x"), ("float", "return (x.sum() > v) * x"),
     ("numpy int", "return x * v"), ("numpy float", "return x * v"),
@@ -207,7 +207,7 @@ def test_what_ends_with_its_call_teaches(backend, kind):
                 del v
                 gc.collect(1)  # a class is in cycles of its own
         recompiled = compiler.cache.counters()["conversions"] - 1
-        if "eval(" not in use:  # which is in two frames, each compiled for the first time
+        if "print" not in use:  # which is in two frames, each compiled for the first time
             assert len(compiler.records.recompiles) == recompiled, use
         for each in told:
             assert f"was compiled {compiler.cache.limit} times" in str(each.message), use

@@ -45,7 +45,7 @@ class Clock:
 
 def broken(x):
     x = x + 1
-    eval("0")
+    print(end="")
     return x * 2
 
 
@@ -158,7 +158,7 @@ def test_neither_form_changes_what_the_program_does():
     def program(x, state):
         state.append(len(state))
         y = torch.nn.functional.dropout(x, 0.5) + torch.rand(2)
-        eval("0")
+        print(end="")
         if len(state) % 7 == 0:
             raise ValueError(len(state))
         return y * torch.randn(2)

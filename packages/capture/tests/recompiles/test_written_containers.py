@@ -60,7 +60,7 @@ WRITES = {
     "y = b.items[-1] if b.items else 0; b.items.append(n * 2); x = x * y": 4,
     "s = 'a' in b.members; b.members.update('a'); b.members.add(n); x = x * s": 3,
     "b.queue.append(n)\n    while len(b.queue) > 2: b.queue.popleft()": 4,
-    "b.items.append(n); b.table[n] = 1; eval('0'); b.table[n + .5] = 1; b.items.append(n)": 3,
+    "b.items.append(n); b.table[n] = 1; print(end=''); b.table[n + .5] = 1; b.items.append(n)": 3,
     "b.queue.append(x.sum().item()); b.members.add(x.sum().item()); b.table[n] = b.items": 3,
 }
 
@@ -84,7 +84,7 @@ def test_what_is_only_written_is_not_guarded(write, kind):
 
     found = fill(kind(), write, lambda f: optimize(backend)(f))
     assert repr(found) == repr(fill(kind(), write, lambda f: f))
-    breaks = 2 if "eval(" in write or "item()" in write else 1
+    breaks = 2 if "print" in write or "item()" in write else 1
     assert len(compiled) <= WRITES[write] * breaks
 
 

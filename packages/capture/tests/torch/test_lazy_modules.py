@@ -32,7 +32,7 @@ class Enclosing(nn.Module):
     def forward(self, x):
         y = self.inner(x * 2).relu()
         if self.breaks:
-            eval("0")
+            print(end="")
         return y + 1
 
 

@@ -54,7 +54,7 @@ def test_a_break_inside_inference_mode(agree):
     def run(a):
         with torch.inference_mode():
             b = a * 2
-            eval("0")
+            print(end="")
             c = b + 1
         return c.is_inference(), a + 1
 
@@ -66,7 +66,7 @@ def test_the_grad_mode_after_a_break_inside_inference_mode(capture):
         with torch.no_grad():
             with torch.inference_mode():
                 b = a * 2
-                eval("0")
+                print(end="")
             inside = torch.is_grad_enabled()
         return b, inside, a * 2
 
@@ -101,7 +101,7 @@ def test_default_device(agree):
 def test_a_break_inside_a_device(agree):
     def run(a):
         with torch.device("meta"):
-            eval("0")
+            print(end="")
             made = torch.empty(2)
         return a + 1, made.device
 
@@ -141,7 +141,7 @@ def test_a_label_that_outlives_the_call_is_left_after_a_break(agree):
     def run(a):
         with PART as part:
             b = labelled(a)
-            eval("0")
+            print(end="")
             b = b + 1
         return b * 3, part is PART
 

@@ -20,7 +20,7 @@ USES = {
     "written in place": "t.tag = 1\nu = t.mul(2)\nu.tag = 5\nu.add_(1)\nreturn u, u.tag, t",
     "lost": "t.tag = 1\nreturn hasattr(t * 2, 'tag'), hasattr(t.detach(), 'tag'), t * 3",
     "met again": "t.tag = 1\nseen.append(t)\nreturn seen[0].tag, seen[0] is t",
-    "after a break": "t.tag = 1\neval('0')\nreturn t * t.tag, t",
+    "after a break": "t.tag = 1\nprint(end='')\nreturn t * t.tag, t",
     "deleted": "t.tag = 1\ndel t.tag\nreturn hasattr(t, 'tag'), t",
     "missing": "return t.nothing",
     "a class": "t.tag = int\nt.fn = abs\nreturn t.fn(t), t.tag(2)",

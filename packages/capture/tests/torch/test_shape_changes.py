@@ -28,7 +28,7 @@ AROUND = {
     "kept by backward": "z = y.sin()\ny.CHANGE\nreturn z, y * 1",
     "another name": "w = y\nd = {'a': y}\nw.CHANGE\nreturn d['a'] * 2, y is w, y",
     "twice": "y.CHANGE\ny.unsqueeze_(0)\nreturn y * 2, y",
-    "before a break": "y.CHANGE\neval('0')\nreturn y * 2, y",
+    "before a break": "y.CHANGE\nprint(end='')\nreturn y * 2, y",
 }
 OWN = {
     **{name: text for name, text in AROUND.items() if name != "kept by backward"},

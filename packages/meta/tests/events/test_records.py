@@ -100,7 +100,7 @@ class Clock:
 
 def broken(x):
     x = x + 1
-    eval("0")
+    print(end="")
     return x * 2
 
 

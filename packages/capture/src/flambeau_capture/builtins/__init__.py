@@ -17,7 +17,6 @@ from flambeau_capture.builtins import (
     numbers,
     operator_functions,
     operators,
-    printing,
     stdlib,
 )
 from flambeau_capture.builtins.tensors import rules, torch_functions

@@ -1,4 +1,4 @@
-"""Introspection built-ins: isinstance, getattr, type, callable, id.
+"""Introspection built-ins: isinstance, getattr, type, callable, id, print.
 
 In: values. Out: what they are. Invariant: what an answer rests on is guarded.
 """
@@ -438,4 +438,5 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
     return format(text_of(tx, value, "__str__"), spec)
 
 
+breaks("FB0023", print)
 breaks("FB0005", open, input, exec, eval, compile, __import__)
