@@ -214,7 +214,7 @@ def recurrent_layer(trace: Interception, call: Call) -> Any:
     open_steps = data.dim() == 3 and isinstance(data.shape[bool(batch_first)], torch.SymInt)
     whole = packed or open_steps
     if torch.is_autocast_enabled(data.device.type) and whole:
-        raise refusal("AO0173", func=call.func.__name__)
+        raise refusal("AO0174", func=call.func.__name__)
     dropping = train and drop > 0 and layers > 1
     if dropping or not whole:
         refuse_recurrent(call.func, call.target)
