@@ -29,7 +29,7 @@ from flambeau_aot.higher_order.derivative import (
 )
 from flambeau_aot.inputs.binding import arguments, parts_of
 from flambeau_aot.inputs.memory_overlap import reach, steps_from
-from flambeau_aot.joint.dispatch_mode import JointTracer
+from flambeau_aot.joint.dispatch_mode import ASSERTION, JointTracer
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
@@ -53,6 +53,10 @@ class _Untraced:
     """In the place of a tracer, for a program that is not traced."""
 
     lines: Lines = field(default_factory=Lines)
+
+    def assertion(self, condition: Any, message: str) -> None:
+        """A condition on sizes, which are numbers here."""
+        ASSERTION(condition, message)
 
 
 def same_memory(given: torch.Tensor) -> torch.Tensor:

@@ -84,7 +84,7 @@ class FrameCompiler:
             return SKIP
         if compat.foreign_modes():  # under them tensors are not what they seem
             return self._as_it_is(code, "FB0027", "what is called here is not plain tensors' work")
-        if is_packed_call(func, frame.arguments):
+        if not self.dynamics.data_sizes(code) and is_packed_call(func, frame.arguments):
             return self._as_it_is(code, "FB0004", f"{func.__qualname__} of a packed sequence")
         if not self._acquire():
             return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
