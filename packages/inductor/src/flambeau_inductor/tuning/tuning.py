@@ -42,6 +42,7 @@ class Tuning:
     parts_rate: float
     program_start: float
     launch: float
+    step_latency: float
     full_tile: int
     tile_power: float
     tile_bytes: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import generate
+from flambeau_inductor.codegen.triton.occupancy import spills
 from flambeau_inductor.codegen.triton.reductions import online_sums
 from flambeau_inductor.codegen.triton.tiling import Dimension, choose
 from flambeau_inductor.indexing import Var, as_expr
@@ -24,6 +26,7 @@ from flambeau_inductor.ir.loops import (
     Reduce,
     Store,
 )
+from flambeau_inductor.ir.operands import pressure
 
 from tests.codegen import loops
 from tests.codegen.triton.run import run_loop
@@ -93,18 +96,26 @@ def test_what_costs_much_is_not_computed_again_for_each_reduction() -> None:
     assert kernels[0].source.count("* -1.0") > 1 and kernels[1].source.count("fm.erf(") == 1
 
 
-@pytest.mark.parametrize(("dtype", "warps"), [(torch.bfloat16, 16), (torch.float32, 8)])
-def test_columns_that_are_stored_too_have_more_warps(dtype: torch.dtype, warps: int) -> None:
-    at = loops.r() * 512 + loops.x()
-    sums: list[Instr] = [
-        Load("in0", at, dtype),
-        Point("cast", (0,), torch.float32),
-        Reduce("sum", 1, torch.float32),
-        Store("sums", loops.x(), 2),
-    ]
-    assert choose(loops.loop("sums", (512,), (4096,), sums)).warps == 8
-    both: list[Instr] = [*sums, Point("neg", (0,), dtype), Store("out", at, 4)]
-    assert choose(loops.loop("sums", (512,), (4096,), both)).warps == warps
+def _elements(loop: Loop) -> float:
+    """Of a thread at a time."""
+    tiling = choose(loop)
+    return math.prod(each.block for each in tiling.dimensions) / (32 * tiling.warps)
+
+
+@pytest.mark.parametrize("rows", [512, 4096, 12288])
+def test_threads_hold_fewer_elements_of_which_more_values_are_alive(rows: int) -> None:
+    few, many = loops.sums_of_many(rows, 2048, 2), loops.sums_of_many(rows, 2048, 14)
+    assert pressure(few, looped=True) < pressure(many, looped=True)
+    assert _elements(few) > _elements(many)
+    for loop in (few, many):
+        tiling = choose(loop)
+        assert not spills(loop, _elements(loop), tiling.warps, tiling.looped)
+
+
+@pytest.mark.parametrize("length", [20480, 32768])
+def test_long_rows_that_would_spill_are_read_in_steps(length: int) -> None:
+    assert not choose(loops.sums_of_many(512, length, 1, down=False)).looped
+    assert choose(loops.sums_of_many(512, length, 6, down=False)).looped
 
 
 def test_numbers_of_rows_do_not_turn_sums_of_columns(tmp_path: Path) -> None:
