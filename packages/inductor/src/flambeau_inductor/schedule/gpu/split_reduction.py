@@ -214,7 +214,7 @@ class _Peeling:
                 value = made
                 if _results(reduce) > 1:
                     value = body.append(ReducePart(made, part, dtype))
-                elif part == 1:  # the winner itself, beside its position
+                elif part == 1:  # the winner itself, with its position
                     value = body.append(Reduce(WINNERS[reduce.kind], body.new[reduce.arg], dtype))
                 buffer = self.new_buffer((self.parts, *_sizes(loop.x)), dtype)
                 self.partials[position, part] = buffer
