@@ -21,20 +21,20 @@ from torch import fx
 
 from flambeau_aot._torch_compat import (
     DEVICE_QUERY,
+    WAITS_LATER,
     FakeTensor,
     FakeTensorMode,
     TorchDispatchMode,
+    answers_natively,
     assume,
     current_backward_sequence,
     decomposes_itself,
     expression_of,
     functionalized_again,
-    WAITS_LATER,
-    answers_natively,
     has_subclass,
     in_other_fakes,
-    is_functional,
     is_conj_or_neg,
+    is_functional,
     is_view_op,
     sequence_number,
     without_modes,
@@ -179,7 +179,7 @@ class JointTracer(TorchDispatchMode):
         self.dependence: Dependence | None = None
         self._nodes: dict[int, fx.Node] = {}
         self._depth = 0
-        # Whether the program has tensors that torch itself takes apart, below functionalization.
+        # Whether the program has tensors that torch itself splits, below functionalization.
         self._answers_natively = False
         self._deterministic = torch.are_deterministic_algorithms_enabled()
         self._meta: dict[str, Any] = {}

@@ -201,6 +201,7 @@ class FrameCompiler:
         made = {id(guards): number for number, guards in enumerate(self.records.guards)}
         known = [entry.info for entry in entries if entry.info is not None]
         known.sort(key=lambda guards: -made.get(id(guards), -1))
+        known.sort(key=lambda guards: guards.misses(scope))
         found = [failure for info in known if (failure := info.explain(scope)) is not None]
         found += self.records.failures_of_ended(code, scope)
         if not found:

@@ -276,7 +276,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
 
 def _is_first(user: fx.Node) -> bool:
     """Whether a user of several results takes the first of them, or takes another for nobody."""
-    return user.target is operator.getitem and (user.args[1:] == (0,) or not user.users)
+    return user.target is operator.getitem and bool(user.args[1] == 0 or not user.users)
 
 
 ITEM = torch.ops.aten._local_scalar_dense.default

@@ -54,7 +54,8 @@ def spills(loop: Loop, elements: float, warps: int, looped: bool) -> float:
 
 def column_blocks(loop: Loop, rows: int, padded: int, tuning: Tuning) -> tuple[int, int, int]:
     """Columns, elements of each at a time and warps of a program that sums down them."""
-    return min(_blocks(rows, padded), key=lambda block: _seconds(loop, rows, *block, tuning))
+    blocks = _blocks(rows, padded)
+    return min(blocks, key=lambda b: _seconds(loop, rows, b[0], b[1], b[2], tuning))
 
 
 def _blocks(rows: int, padded: int) -> Iterator[tuple[int, int, int]]:

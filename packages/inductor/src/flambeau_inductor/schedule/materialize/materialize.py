@@ -407,8 +407,8 @@ def _reads_transposed(plan: MaterializationPlan, node: Node) -> bool:
 
 
 Steps = tuple[int | None, ...]
-"""How far apart in a source's memory neighbours along each dimension of a value lie; None where
-that differs from place to place."""
+"""The strides of a source along each dimension of a value that is computed from it; None where the
+step differs from place to place."""
 
 
 def _sources(plan: MaterializationPlan, node: Node, where: Where) -> list[tuple[Node, Steps]]:
