@@ -181,6 +181,16 @@ def test_products_of_more_rows_and_a_stored_matrix_are_the_librarys(rows: int) -
     assert [s.target for s in program.steps if isinstance(s, Extern)] == ["aten.mm.out"]
 
 
+@pytest.mark.parametrize("fill", [2.0, torch.nan, -torch.inf])
+def test_the_likeliest_word_is_found_by_many_programs(fill: float, tmp_path: Path) -> None:
+    scores = torch.randn(1, 16384).to(HALF).clamp(max=1)
+    scores[0, [5000, 12000]] = fill
+    program = scheduled(lambda x: x.argmax(-1), [scores], "cuda")
+    assert sum(isinstance(s, RunLoop) for s in program.steps) == 2
+    (got,) = interpreted(program, [scores], tmp_path)
+    assert torch.equal(got, scores.argmax(-1))
+
+
 def attending(times: int, biased: bool, call: Callable[..., Any]) -> Callable[..., Any]:
     """Attention by `call`, whose heads of keys and values are each for so many of the queries."""
 

@@ -58,7 +58,7 @@ def _launches(selected: Selected) -> list[list[int]]:
     program, tuning = selected.program, selected.tuning
     sizes = known_bytes(program.buffers)
     items = {b.name: b.layout.dtype.itemsize for b in program.buffers}
-    most = tuning.joined_launches * tuning.launch * tuning.memory_rate
+    most = int(tuning.joined_launches * tuning.launch * tuning.memory_rate)
     found: list[list[int]] = []
     memory = {b.name: b.name for b in program.buffers} | dict(program.owned.updated)
     launch = _Launch()
@@ -128,7 +128,7 @@ def _kernels(
 ) -> list[TritonKernel]:
     """Of each loop, those of sums over rows of the same length in like blocks."""
     tilings = {l.name: choose(l, selected.tuning) for l in loops if l.name not in given}
-    largest: dict[tuple[int, ...], Tiling] = {}
+    largest: dict[tuple[object, ...], Tiling] = {}
     for tiling in tilings.values():
         kind = _kind(tiling)
         if kind not in largest or largest[kind].warps < tiling.warps:

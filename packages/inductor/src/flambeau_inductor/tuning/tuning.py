@@ -51,7 +51,7 @@ class Tuning:
     short_inner: int
     vector_rows: int
     few_rows: int
-    few_row_tiles: tuple[Row, ...]
+    few_row_tiles: tuple[tuple[int, int, int, int, int], ...]
     few_row_bytes: tuple[int, int]
     described_tiles: tuple[Row, ...]
     short_described_tiles: tuple[Row, ...]

@@ -181,7 +181,7 @@ class KernelWriter(Instructions):
         if self.tiling.in_registers:
             self._recomputed_passes()
         else:
-            early = self._early()
+            early = [*self._early(), *self._of_rows()]
             others = [i for i in range(len(self.loop.body)) if i not in set(early)]
             self._straight([*early, *others])
 
@@ -231,6 +231,19 @@ class KernelWriter(Instructions):
             if plain and "x" not in self.dims[i] and set(operands(instr)) <= set(found):
                 found.append(i)
         return found
+
+    def _of_rows(self) -> list[int]:
+        """What is read of each row besides its elements: it need not wait for the reduction that it
+        is combined with, and takes a register for a row."""
+        return [
+            i
+            for i, instr in enumerate(self.loop.body)
+            if isinstance(instr, Load)
+            and "r" not in self.dims[i]
+            and instr.mask is None
+            and self.loop.r
+            and not any(name.startswith("%") for name in instr.index.vars)
+        ]
 
     def _early(self) -> list[int]:
         """Where something is reduced, what can be read at once: all of it is then under way while

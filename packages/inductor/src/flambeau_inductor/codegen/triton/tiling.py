@@ -154,6 +154,8 @@ SUMS_BLOCK, SUMS_WARPS = 4096, 4
 """Of rows with several operands that are read once: elements and warps of a block."""
 HELD_ROW = 4096
 """Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
+FEW_ROWS_WARPS, FEW_ROWS_ELEMENTS = 16, 8
+"""Of fewer rows than multiprocessors: most warps of a row, and least elements of a thread."""
 HELD_AGAIN = 16
 """Instructions an element that may be computed again for that."""
 OPEN_LEAST, OPEN_MOST, OPEN_WARPS = 256, 4096, 8
@@ -210,6 +212,9 @@ def _row_reduction(loop: Loop, tuning: Tuning) -> Tiling:
     deep = depth(loop) >= DEEP
     if deep and together * padded <= 4096:
         warps *= 2
+    if together == 1 and rows < tuning.machine.multiprocessors:
+        # most of the device is idle: a row is over sooner if more threads have a part of it
+        warps = max(warps, min(FEW_ROWS_WARPS, padded // (32 * FEW_ROWS_ELEMENTS)))
     stays = deep and together == 1 and padded == HELD_ROW and reads_halves(loop)
     in_registers = stays and computed_again(loop) <= HELD_AGAIN
     return _rows(loop, together, padded, warps, in_registers=in_registers)

@@ -91,9 +91,12 @@ def _range(instr: Instr, found: Sequence[Range | None]) -> Range | None:
     if instr.op == "bitwise_and":  # as many bits as either of them, if that has no sign
         masks = [each[1] for each in args if each is not None and each[0] >= 0]
         return (0, min(masks)) if masks else None
-    if len(args) != 2 or args[0] is None or args[1] is None:
+    if len(args) != 2:
         return None
-    (least, largest), other = args
+    first, other = args
+    if first is None or other is None:
+        return None
+    least, largest = first
     if instr.op == "shift_right" and other[0] == other[1] and 0 <= other[0] < 8:
         return least >> other[0], largest >> other[0]
     if instr.op in ARITHMETIC:
@@ -170,5 +173,6 @@ def _is_short(body: Sequence[Instr], position: ValueId, known: Sequence[Range | 
     instr, numbers = body[position], known[position]
     if numbers is not None and max(-numbers[0], numbers[1]) <= FACTOR:
         return True
-    cast = isinstance(instr, Point) and instr.op == "cast"
-    return cast and dtype_of(body[instr.args[0]]) in (*HALF, *BYTES)
+    if not isinstance(instr, Point) or instr.op != "cast":
+        return False
+    return dtype_of(body[instr.args[0]]) in (*HALF, *BYTES)

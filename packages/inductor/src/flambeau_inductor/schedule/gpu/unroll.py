@@ -68,11 +68,16 @@ def unrolled(loop: Loop) -> Loop:
     """The loop with its short axes unrolled; itself where it has none."""
     sums = [i for i in loop.body if isinstance(i, Reduce)]
     plain = all(r.kind == "sum" and r.dtype == torch.float32 for r in sums)
-    if not sums or not plain or not all(isinstance(axis.size, int) for axis in loop.r):
+    if not sums or not plain:
         return loop
     cut = _cut(loop)
     for axis in reversed(cut.r):
-        if 1 < axis.size <= SHORT and len(cut.r) > 1 and _chooses(cut, axis.var):
+        if (
+            isinstance(axis.size, int)
+            and 1 < axis.size <= SHORT
+            and len(cut.r) > 1
+            and _chooses(cut, axis.var)
+        ):
             made = _Unrolling(cut, axis).loop()
             return loop if made is None else unrolled(normalised(made))
     return loop
@@ -82,6 +87,8 @@ def _cut(loop: Loop) -> Loop:
     """The loop with its axes cut in two where comparisons distinguish a few equal parts."""
     for place, axis in enumerate(loop.r):
         for length in _compared(loop, axis.var):
+            if not isinstance(axis.size, int):
+                continue
             parts, left = divmod(axis.size, length)
             if left or not 1 < parts <= SHORT or length <= SHORT:
                 continue
