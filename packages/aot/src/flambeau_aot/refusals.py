@@ -334,5 +334,7 @@ AO0171: the backward part of {name} is given undefined gradients alone, and a de
 AO0172 AotError: the backward part of a compiled graph is given undefined gradients alone, and not
     all of its results lead to a derivative of a user's in it, which runs all the same: for which of
     them it is to run is not known > answer zeros in place of None
+AO0173: a {cls}, a tensor subclass, has a gradient whose parts have other sizes than its own > bring
+    the gradient to the form of what it is of, as `redistribute` does
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

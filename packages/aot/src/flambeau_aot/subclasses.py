@@ -37,7 +37,8 @@ from flambeau_aot.refusals import refusal
 class SubclassSpec:
     """How a subclass is put together: its class, the names and specs of its parts, its context.
 
-    A part that is a plain tensor has no spec.
+    A part that is a plain tensor has no spec. others: what it consists of besides tensors, by name:
+    objects that are as they are, such as a mesh of devices.
     """
 
     cls: type
@@ -46,6 +47,7 @@ class SubclassSpec:
     context: Any
     size: tuple[int, ...]
     stride: tuple[int, ...]
+    others: tuple[tuple[str, Any], ...] = ()
 
     @property
     def count(self) -> int:
@@ -55,11 +57,13 @@ class SubclassSpec:
 
 def spec_of(value: torch.Tensor) -> SubclassSpec:
     """The spec of a subclass."""
-    names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
-    inner = [getattr(value, name) for name in names]
-    parts = tuple(spec_of(item) if flattens(item) else None for item in inner)
+    named, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
+    inner = {name: getattr(value, name) for name in named}
+    tensors = {name: item for name, item in inner.items() if isinstance(item, torch.Tensor)}
+    parts = tuple(spec_of(item) if flattens(item) else None for item in tensors.values())
     size, stride = tuple(value.shape), tuple(value.stride())
-    return SubclassSpec(type(value), tuple(names), parts, context, size, stride)
+    others = tuple((name, item) for name, item in inner.items() if name not in tensors)
+    return SubclassSpec(type(value), (*tensors,), parts, context, size, stride, others)
 
 
 def plain_tensors(value: Any, spec: SubclassSpec) -> list[torch.Tensor]:
@@ -91,6 +95,7 @@ def put_together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
         name: own[0] if part is None else put_together(part, own)
         for name, (part, own) in zip(spec.names, _grouped(spec.parts, inner), strict=True)
     }
+    made.update(spec.others)
     build: Any = spec.cls
     return build.__tensor_unflatten__(made, spec.context, spec.size, spec.stride)
 
@@ -120,8 +125,15 @@ class _Together(torch.autograd.Function):
         found: list[torch.Tensor | None] = [None] * len(ctx.inner)
         of_gradient: SubclassSpec | int
         if flattens(grad):
+            if ctx.seen is None:
+                grad = _as_promised(ctx.spec, grad)
             found[:] = plain_tensors(grad, ctx.spec)
             of_gradient = spec_of(grad)
+            sizes = [
+                (part.shape, own.shape) for part, own in zip(found, ctx.inner) if part is not None
+            ]
+            if any(one != other for one, other in sizes):
+                raise refusal("AO0173", cls=ctx.spec.cls.__name__)
         else:
             of_gradient = _carrier(ctx.spec, ctx.inner, grad)
             found[of_gradient] = grads[0]
@@ -133,6 +145,14 @@ class _Together(torch.autograd.Function):
         if ctx.seen is not None:
             ctx.seen(of_gradient)
         return None, None, *found
+
+
+def _as_promised(spec: SubclassSpec, grad: Any) -> Any:
+    """A gradient with the context that the program was traced for, if the class knows how."""
+    coerce = getattr(grad, "__coerce_same_metadata_as_tangent__", None)
+    if coerce is None or spec_of(grad).context == spec.context:
+        return grad
+    return coerce(spec.context)
 
 
 def _carrier(spec: SubclassSpec, inner: Sequence[torch.Tensor], grad: torch.Tensor) -> int:

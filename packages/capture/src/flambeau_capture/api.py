@@ -201,13 +201,16 @@ def _code_of(target: Any) -> types.CodeType | None:
 
 def _wrap_module(module: torch.nn.Module, compiler: Decorator) -> torch.nn.Module:
     """A twin that shares the module's state: same `__dict__`, a subclass of its class. What is its
-    own stands in slots: a class lives until the collector runs, the module goes with the twin."""
+    own stands in slots: a class lives until the collector runs, the module goes with the twin. The
+    two are equal, so that what a library keeps by module, in a table or a set, is that of both."""
     original = type(module)
     names = {
         "__slots__": (*_SLOTS,),
         "__call__": _call_twin,
         "__reduce_ex__": _reduce_twin,
         "__deepcopy__": _copy_twin,
+        "__eq__": _is_twin,
+        "__hash__": _hash_twin,
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
@@ -237,6 +240,14 @@ def _reduce_twin(self: Any, protocol: Any) -> Any:
 
 def _copy_twin(self: Any, memo: dict[int, Any]) -> Any:
     return copy.deepcopy(self.__flambeau_original__, memo)
+
+
+def _is_twin(self: Any, other: Any) -> bool:
+    return self.__flambeau_original__ is getattr(other, "__flambeau_original__", other)
+
+
+def _hash_twin(self: Any) -> int:
+    return hash(self.__flambeau_original__)
 
 
 def compiler_of(target: Any) -> Decorator | None:

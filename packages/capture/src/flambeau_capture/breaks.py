@@ -120,7 +120,10 @@ REASONS: dict[str, Reason] = {
             "a side effect that cannot be replayed",
             "return the value instead of storing it",
         ),
-        "FB0020": ("a class is made inside the compiled function", "make it at module level"),
+        "FB0020": (
+            "a class is made inside the compiled function, by code that would run again",
+            "make it at module level",
+        ),
         "FB0021": (
             "a coroutine, or a generator that cannot be taken over as it stands",
             "make a list of the generator's items",

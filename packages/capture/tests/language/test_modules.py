@@ -3,6 +3,7 @@
 """nn.Module: calling, parameters and buffers, hooks, containers, state that changes."""
 
 import copy
+import weakref
 
 import pytest
 import torch
@@ -179,6 +180,20 @@ def test_twin_of_a_module(capture):
     again = copy.deepcopy(compiled)
     assert type(again) is Net
     assert repr(compiled) == repr(module)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_is_kept_by_module_is_that_of_its_compiled_twin(capture, order):
+    """As composable libraries keep their state: in a weak table, found from either."""
+    module = nn.Linear(2, 2)
+    compiled = capture(module)
+    kept, asked = ([module, compiled][place] for place in order)
+    table = weakref.WeakKeyDictionary({kept: "state"})
+    assert table[asked] == "state" and asked in {kept} and asked == kept
+    assert len(list(nn.ModuleList([kept, asked]).children())) == 1
+    other = capture(nn.Linear(2, 2))
+    assert other not in table and other != kept and nn.Linear(2, 2) != compiled
+    assert capture(module) == compiled and compiled != "module"
 
 
 def test_shared_module_and_parameter(agree):

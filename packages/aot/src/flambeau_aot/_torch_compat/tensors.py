@@ -6,10 +6,15 @@ to find something out is set back.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+
+#: the operator that makes of a collective's result a tensor that waits at its first use
+WAITS_LATER = "_c10d_functional::_wrap_tensor_autograd"
 
 
 def flattens(value: object) -> bool:
@@ -20,6 +25,19 @@ def flattens(value: object) -> bool:
 def has_subclass(types: Sequence[type]) -> bool:
     """Whether an operator's tensors are in part of a subclass that consists of other tensors."""
     return any(hasattr(item, "__tensor_flatten__") for item in types)
+
+
+def answers_natively(kind: type) -> bool:
+    """Whether a tensor class has its `__torch_dispatch__` in torch itself, below every mode: a
+    distributed tensor. The one that Python sees calls the operator again."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and kind is module.DTensor
+
+
+def in_other_fakes() -> bool:
+    """Whether code has entered a mode of fake tensors of its own, as propagation of placements
+    does: what it computes are shapes."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def storage_key(tensor: torch.Tensor) -> int:

@@ -29,7 +29,11 @@ from flambeau_aot._torch_compat import (
     decomposes_itself,
     expression_of,
     functionalized_again,
+    WAITS_LATER,
+    answers_natively,
     has_subclass,
+    in_other_fakes,
+    is_functional,
     is_conj_or_neg,
     is_view_op,
     sequence_number,
@@ -175,6 +179,8 @@ class JointTracer(TorchDispatchMode):
         self.dependence: Dependence | None = None
         self._nodes: dict[int, fx.Node] = {}
         self._depth = 0
+        # Whether the program has tensors that torch itself takes apart, below functionalization.
+        self._answers_natively = False
         self._deterministic = torch.are_deterministic_algorithms_enabled()
         self._meta: dict[str, Any] = {}
         self._writes: dict[Any, bool] = {}
@@ -244,7 +250,12 @@ class JointTracer(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if in_other_fakes():
+            return func(*args, **kwargs)
         if has_subclass(types):
+            if any(map(answers_natively, types)):
+                self._answers_natively = True
+                return NotImplemented
             with functionalized_again(), self:
                 for owner in types:
                     if has_subclass((owner,)):
@@ -252,8 +263,13 @@ class JointTracer(TorchDispatchMode):
                         if answer is not NotImplemented:
                             return answer
             return NotImplemented
+        if self._answers_natively and any(map(is_functional, tensors_in((args, kwargs)))):
+            with functionalized_again(), self:
+                return func(*args, **kwargs)
         if func is DEVICE_QUERY:
             return args[0].fake_device
+        if func._schema.name == WAITS_LATER:
+            func = torch.ops._c10d_functional.wait_tensor.default
         if func is torch.ops.aten.lift_fresh.default:
             literal = args[0]
             if _is_number(literal):

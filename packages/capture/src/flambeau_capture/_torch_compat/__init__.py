@@ -6,6 +6,7 @@ Invariant: no other module of this package imports a name of torch that begins w
 
 from flambeau_capture._torch_compat.collectives import *  # noqa: F403
 from flambeau_capture._torch_compat.dispatching import *  # noqa: F403
+from flambeau_capture._torch_compat.distributed_tensors import *  # noqa: F403
 from flambeau_capture._torch_compat.fakes import *  # noqa: F403
 from flambeau_capture._torch_compat.foreign import *  # noqa: F403
 from flambeau_capture._torch_compat.modules import *  # noqa: F403

@@ -114,6 +114,15 @@ def flattens(value: object) -> bool:
     return issubclass(type(value), torch.Tensor) and is_traceable_wrapper_subclass(value)
 
 
+def flattened(value: Any) -> tuple[tuple[str, ...], Any, dict[str, Any]]:
+    """What a wrapper subclass flattens to: the names of the tensors in it, its context, and what it
+    names besides, by name: objects that are as they are, such as a mesh of devices."""
+    names, context = value.__tensor_flatten__()
+    parts = {name: getattr(value, name) for name in names}
+    others = {n: part for n, part in parts.items() if not isinstance(part, torch.Tensor)}
+    return tuple(name for name in names if name not in others), context, others
+
+
 def is_function_of_torch(value: object) -> bool:
     """Whether a value is one of the functions of tensors in `torch` that C++ defines."""
     name = getattr(value, "__name__", "")

@@ -9,6 +9,7 @@ from flambeau_capture.builtins import (
     collectives,
     construction,
     containers,
+    distributed_tensors,
     introspection,
     iteration,
     logging_and_warnings,

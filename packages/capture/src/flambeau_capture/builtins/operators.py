@@ -52,7 +52,7 @@ from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_objects import MadeObject, act
-from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.tensors.data_numbers import float_call, float_operator, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
@@ -229,6 +229,8 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
         tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
         contents = [DictValue(table.entries(tx), tx=tx) for table in tables]  # type: ignore[attr-defined]
         return binary(tx, symbol, contents[0], contents[1])
+    if symbol in ("==", "!=") and isinstance(left, FrozenValue) and isinstance(right, FrozenValue):
+        return Constant(bool(evaluate(tx, OPERATORS[symbol][0], left.real, right.real)))
     attempts = [(left, name, right), (right, reflected, left)]
     if left.cls is right.cls and reflected.startswith("__r"):
         attempts.pop()  # arithmetic of two objects of one class calls one method

@@ -31,7 +31,7 @@ from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_sta
 from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.recompile_limits import Patience, hint
-from flambeau_capture.frame.skip_rules import runs_uncaptured, skip_code
+from flambeau_capture.frame.skip_rules import is_made_by_library, runs_uncaptured, skip_code
 from flambeau_capture.frame.stance import waits
 from flambeau_capture.frame.timing_trials import Clock, EntryTrial, Trial, TrialVerdict
 from flambeau_capture.identity import IdentityMap
@@ -80,7 +80,7 @@ class FrameCompiler:
         names = self.names
         if names.runs_natively(code) or (skip_code(code) and not names.is_resumption(code)):
             return SKIP
-        if self._left_out(code):
+        if self._left_out(code) or is_made_by_library(code, func.__module__ or ""):
             return SKIP
         if compat.foreign_modes():  # under them tensors are not what they seem
             return self._as_it_is(code, "FB0027", "what is called here is not plain tensors' work")

@@ -55,8 +55,12 @@ LIBRARIES: dict[str, LibraryRule] = {
         ),
         _OPAQUE,
     ),
-    **dict.fromkeys(  # written with the collectives that have rules
-        ("torch.distributed._functional_collectives", "torch.distributed.nn.functional"), _ALONE
+    **dict.fromkeys(  # written with what has rules: collectives, checkpoint, placements
+        (
+            "torch.distributed._functional_collectives", "torch.distributed.nn.functional",
+            "torch.distributed.algorithms._checkpoint", "torch.distributed.tensor.parallel.style",
+        ),
+        _ALONE,
     ),
     **dict.fromkeys(
         ("numpy", "scipy", "pandas", "sklearn", "matplotlib", "triton", "sympy"),
@@ -113,9 +117,10 @@ def _library_folders() -> tuple[str, str]:
 
 
 @functools.cache
-def _torch_modules() -> str:
-    folder = _folder("torch")
-    return os.path.join(folder or os.sep, "nn", "modules") + os.sep
+def _torch_modules() -> tuple[str, ...]:
+    folder = _folder("torch") or os.sep
+    names = (("nn", "modules"), ("distributed", "algorithms", "_checkpoint"))
+    return tuple(os.path.join(folder, *name, "") for name in names)
 
 
 def skip_file(filename: str) -> bool:
@@ -152,6 +157,11 @@ def runs_uncaptured(code: CodeType) -> bool:
 def third_party(code: CodeType) -> bool:
     """Whether a code object belongs to an installed package rather than to the user."""
     return "site-packages" in code.co_filename or "dist-packages" in code.co_filename
+
+
+def is_made_by_library(code: CodeType, module: str) -> bool:
+    """Whether a library whose frames are skipped made a function from text: that of a dataclass."""
+    return code.co_filename == "<string>" and library_rule(module)[1].called == "FB0017"
 
 
 def skip_code(code: CodeType) -> bool:

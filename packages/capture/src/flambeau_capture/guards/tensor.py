@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.guards.equality import same
 from flambeau_capture.guards.kinds import Params, register, shown
 
@@ -190,8 +191,8 @@ TENSOR_VALUES = register(
 
 
 def _flattened(value: Any) -> tuple[tuple[str, ...], Any]:
-    names, context = value.__tensor_flatten__()
-    return tuple(names), context
+    names, context, _ = compat.flattened(value)
+    return names, context
 
 
 FLATTENS = register(

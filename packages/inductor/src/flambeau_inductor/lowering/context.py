@@ -76,7 +76,8 @@ class Context:
     `after`: the function that the library is to apply to what it computes, if there is one.
     `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
     whether nobody reads it. `metas`, `values`: of the results of the node, as sizes here and as in
-    the graph. `read`: floats that depend on data.
+    the graph; `first_alone`: nobody reads another one than the first. `read`: floats that depend on
+    data.
     """
 
     graph: TensorGraph
@@ -88,6 +89,7 @@ class Context:
     origin: str = ""
     metas: tuple[Layout | None, ...] = ()
     values: Sequence[Any] = ()
+    first_alone: bool = True
     read: list[NumberTensor] = field(default_factory=list)
     counter: int = 0
     seen_checks: set[tuple[int, Size, bool]] = field(default_factory=set)

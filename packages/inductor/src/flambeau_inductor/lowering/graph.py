@@ -241,6 +241,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     if prim is not None and "mutating" in prim.tags:
         raise LoweringError(f"{node.name}: {name} writes to its argument; graphs are functional")
     ctx.metas, ctx.values = metas_of(node, ctx.sizes), values_of(node)
+    ctx.first_alone = len(ctx.metas) == 1 or all(map(_is_first, node.users))
     devices = {meta.device.type: meta.device for meta in ctx.metas if meta is not None}
 
     def given(part: Any) -> Any:
@@ -271,6 +272,11 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
             reason = str(error)
     ctx.graph.fallbacks.append(Fallback(str(node.target), reason, node.name))
     return library_call(ctx, node.target, args, kwargs, value_of(node))
+
+
+def _is_first(user: fx.Node) -> bool:
+    """Whether a user of several results takes the first of them, or takes another for nobody."""
+    return user.target is operator.getitem and (user.args[1] == 0 or not user.users)
 
 
 ITEM = torch.ops.aten._local_scalar_dense.default
@@ -325,7 +331,8 @@ def _unheld(ctx: Context, node: fx.Node) -> str | None:
     """Why no kernel can work on these numbers; None if one can."""
     tensors = [n for n in node.all_input_nodes if not isinstance(n.meta.get("val"), SYMBOLIC)]
     operands = [m for source in tensors for m in metas_of(source, ctx.sizes)]
-    dtypes = (meta.dtype for meta in (*operands, *ctx.metas) if meta is not None)
+    results = ctx.metas[:1] if ctx.first_alone else ctx.metas
+    dtypes = (meta.dtype for meta in (*operands, *results) if meta is not None)
     unheld = next((dtype for dtype in dtypes if dtype not in KERNEL_DTYPES), None)
     return None if unheld is None else f"no kernel holds {unheld}"
 

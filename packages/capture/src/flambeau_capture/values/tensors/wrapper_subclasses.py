@@ -112,7 +112,7 @@ def _refusal(obj: torch.Tensor) -> str | None:
     effect = examine(type(obj)).effect
     if effect is not None:
         return effect
-    names, _ = obj.__tensor_flatten__()  # type: ignore[attr-defined]
+    names, *_ = compat.flattened(obj)
     return next(filter(None, (_refusal(getattr(obj, name)) for name in names)), None)
 
 
@@ -146,8 +146,10 @@ def assume_wrapper(tx: Tracer, obj: torch.Tensor, source: Source) -> None:
     if not compat.flattens(obj):
         return
     assume_class(tx, type(obj))
-    names, context = obj.__tensor_flatten__()  # type: ignore[attr-defined]
-    tx.guard(source, "FLATTENS", tuple(names), context)
+    names, context, others = compat.flattened(obj)
+    tx.guard(source, "FLATTENS", names, context)
+    for name, other in others.items():
+        tx.guard(Attr(source, name), "ID_MATCH", other)
     for name in names:
         assume_wrapper(tx, getattr(obj, name), Attr(source, name))
 
