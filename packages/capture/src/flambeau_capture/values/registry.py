@@ -30,7 +30,6 @@ from flambeau_capture.source import (
     Source,
 )
 from flambeau_capture.values.base import Tracer, Value
-from flambeau_capture.values.constant import LITERALS, Constant
 
 Wrapper = Callable[[Tracer, Any, Source], Value]
 W = TypeVar("W", bound=Wrapper)
@@ -67,8 +66,6 @@ def wrap_object(tx: Tracer, obj: Any, source: Source) -> Value:
         represented: Value | None = tx.heap.find_model(obj)
         if represented is not None:
             return represented
-        if type(obj) in LITERALS and tx.is_own(source):
-            return Constant(obj)
     kind = type(obj)
     wrapper = None if compares_itself(kind) else _BY_TYPE.get(kind)
     if wrapper is None:

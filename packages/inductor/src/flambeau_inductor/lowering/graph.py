@@ -62,8 +62,8 @@ from flambeau_inductor.lowering.context import (
 )
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
+from flambeau_inductor.node_queries import escaping
 from flambeau_inductor.options import ALL, Fuel
-from flambeau_inductor.passes.node_queries import escaping
 from flambeau_inductor.runtime.report import Fallback
 
 KERNEL_DTYPES = frozenset(

@@ -19,7 +19,7 @@ from torch import fx
 
 from flambeau_inductor._torch_compat import OpOverload, depends_on_data, has_effect
 from flambeau_inductor.ir.nodes import name_of
-from flambeau_inductor.passes.node_queries import MOVES, escaping, has_tag, placed, same_meta
+from flambeau_inductor.node_queries import MOVES, escaping, has_tag, placed, same_meta
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
 POINTWISE = frozenset(name for name, prim in PRIMS.items() if "pointwise" in prim.tags) | {"cast"}
