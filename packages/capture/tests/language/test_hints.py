@@ -387,16 +387,18 @@ def _():
     return broken, edited
 
 
+LIBRARY = torch.library.Library("flambeau_hints", "FRAGMENT")  # its operators live as long as it
+LIBRARY.define("thrice(Tensor t) -> Tensor")
+LIBRARY.impl("thrice", lambda t: t * 3, "CPU")
+
+
 def test_an_operator_without_a_fake_is_named_in_the_hint():
-    library = torch.library.Library("flambeau_hints", "FRAGMENT")
-    library.define("thrice(Tensor t) -> Tensor")
-    library.impl("thrice", lambda t: t * 3, "CPU")
     for operator, name in ((twice, "twice"), (torch.ops.flambeau_hints.thrice, "thrice")):
         compiled = optimize("eager", nopython=True)(lambda t, call=operator: call(t + 1).sin())
         with pytest.raises(Unsupported, match=f"register_fake.'flambeau_hints::{name}'") as raised:
             compiled(torch.ones(3))
         assert raised.value.report.reason.id == "FB0030"
-    torch.library.register_fake("flambeau_hints::thrice", torch.empty_like, lib=library)
+    torch.library.register_fake("flambeau_hints::thrice", torch.empty_like, lib=LIBRARY)
     compiled = optimize("eager", nopython=True)(lambda t: torch.ops.flambeau_hints.thrice(t + 1))
     torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 6.0))
 
