@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-
 #: the operator that makes of a collective's result a tensor that waits at its first use
 WAITS_LATER = "_c10d_functional::_wrap_tensor_autograd"
 
