@@ -427,6 +427,29 @@ def release(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def wheels(session: nox.Session) -> None:
+    """Builds the wheels of all packages, and installs them in a new environment by their files."""
+    shutil.rmtree(ROOT / ".nox" / "wheels-alone", ignore_errors=True)
+    python = _environment(session, "wheels-alone")
+    built = _build_wheels(session, python, PACKAGES)
+    _install_torch(session, python)
+    names = {_distribution(package) for package in PACKAGES}
+    declared = [line for package in PACKAGES for line in _declared(package)]
+    _pip(session, python, *(line for line in declared if Requirement(line).name not in names))
+    _pip(session, python, "--no-index", "--find-links", str(Path(built[0]).parent), "flambeau")
+    script = Path(python).with_name("flambeau.exe" if os.name == "nt" else "flambeau")
+    alone = {"PYTHONPATH": ""}
+    session.run(str(script), "doctor", external=True, env=alone)
+    session.run(python, str(ROOT / "tools" / "installed.py"), *built, external=True, env=alone)
+
+
+def _declared(package: str) -> list[str]:
+    lines = _project(package)["dependencies"]
+    assert isinstance(lines, list)
+    return [str(line) for line in lines]
+
+
+@nox.session(venv_backend="none")
 def compat(session: nox.Session) -> None:
     """A package with the lowest and with the newest released siblings that its ranges allow.
 

@@ -20,6 +20,8 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "a part": lambda a, b, c: (a * 1).sum() + (torch.cat([b, a, c])[:3] * 2).sum(),
     "sums in a part": lambda a, b, c: torch.cat([torch.ones(3, 4), a + b + c]).exp().sum(),
     "a sum with a view": lambda a, b, c: (a + b.view(3, 4) + c.reshape(3, 4)).exp().sum(),
+    "parts of a constant": lambda a, b, c: torch.stack([a, b]).sum() + c.exp().sum(),
+    "a part of a constant": lambda a, b, c: (torch.stack([a * a, b]).mean(0) * 2).sum() + c.sum(),
     "products": lambda a, b, c: (a @ b.t() + torch.nn.functional.linear(a, c)).exp().sum(),
 }
 

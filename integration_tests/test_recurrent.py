@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import rnn
 
 import flambeau
 
@@ -50,3 +54,96 @@ def test_masks_between_layers_are_those_of_eager_at_every_length(
             result.cos().sum().backward()
             seen.append((result, x.grad, result.stride(), torch.get_rng_state()))
         torch.testing.assert_close(seen[1], seen[0])
+
+
+def _calls(layer: nn.RNNBase, order: bool, total: int | None) -> Callable[..., Any]:
+    first = layer.batch_first
+
+    def fn(x: torch.Tensor, lengths: Any) -> Any:
+        packed = rnn.pack_padded_sequence(x, lengths, first, enforce_sorted=order)
+        packed, state = layer(packed)
+        out, lengths = rnn.pad_packed_sequence(packed, first, 0.5, total)
+        return (out, lengths, *(state if isinstance(state, tuple) else (state,)))
+
+    return fn
+
+
+def _ran(fn: Any, layer: nn.Module, x: torch.Tensor, lengths: Any) -> Any:
+    x = x.clone().requires_grad_()
+    layer.zero_grad()
+    torch.manual_seed(1)
+    found = fn(x, lengths)
+    sum(y.cos().sum() for y in found if y.requires_grad).backward()
+    grads = [x.grad, *(weight.grad for weight in layer.parameters())]
+    return found, [y.stride() for y in found], [*map(torch.clone, grads)]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN], ids=lambda each: each.__name__)
+def test_packed_sequences_are_one_graph(kind: type[nn.RNNBase], backend: str) -> None:
+    """Of every number of lengths, whatever they are; the batch and its steps are open."""
+    drawn = random.Random(f"{kind.__name__} {backend}")
+    for trial in range(2):
+        torch.manual_seed(0)
+        order, both, first = (drawn.random() < 0.5 for _ in range(3))
+        drop = drawn.choice((0.0, 0.4))
+        layer = kind(3, 4, 1 + trial % 2, dropout=drop * (trial % 2), bidirectional=both)
+        layer.batch_first = first
+        total = None if layer.dropout else 9  # no call that has drawn is run again
+        fn = _calls(layer, order, total)
+        compiled = flambeau.compile(fn, backend=backend)
+        for batch, steps in ((3, 6), (3, 8), (4, 7), (2, 5)):
+            lengths = [drawn.randint(1, steps) for _ in range(batch)]
+            given = torch.tensor(sorted(lengths, reverse=True) if order else lengths)
+            x = torch.randn(*((batch, steps) if first else (steps, batch)), 3)
+            want, got = (_ran(each, layer, x, given) for each in (fn, compiled))
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        report = flambeau.report(compiled)
+        assert (report.breaks, report.narrowed) == ((), ()) and report.graphs <= 3, str(report)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN], ids=lambda each: each.__name__)
+def test_an_open_number_of_steps_is_one_graph(
+    kind: type[nn.RNNBase], first: bool, backend: str
+) -> None:
+    torch.manual_seed(0)
+    layer = kind(3, 4, bidirectional=not first, batch_first=first)
+
+    def fn(x: torch.Tensor) -> Any:
+        out, state = layer(x)
+        return (out, *(state if isinstance(state, tuple) else (state,)))
+
+    compiled = flambeau.compile(fn, backend=backend)
+    for steps in (4, 6, 9, 3):
+        x = torch.randn(*((2, steps) if first else (steps, 2)), 3)
+        want, got = (_ran(lambda x, _, fn=each: fn(x), layer, x, None) for each in (fn, compiled))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    assert flambeau.report(compiled).graphs == 2
+
+
+def test_a_packed_sequence_is_differentiated_twice() -> None:
+    torch.manual_seed(0)
+    layer = nn.GRU(3, 4)
+    fn = _calls(layer, True, None)
+    compiled = flambeau.compile(fn, backend="aot_eager")
+    seen = []
+    for each in (fn, compiled):
+        torch.manual_seed(1)
+        x = torch.randn(5, 2, 3, requires_grad=True)
+        out = each(x, torch.tensor([5, 3]))[0]
+        (grad,) = torch.autograd.grad(out.cos().sum(), x, create_graph=True)
+        seen.append(torch.autograd.grad(grad.square().sum(), [x, *layer.parameters()]))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_autocast_around_a_packed_sequence_is_eagers() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(3, 4)
+    fn = _calls(layer, True, None)
+    compiled = flambeau.compile(fn, backend="aot_eager")
+    x = torch.randn(5, 2, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        want, got = (each(x, torch.tensor([5, 3])) for each in (fn, compiled))
+    torch.testing.assert_close(got, want)

@@ -123,3 +123,21 @@ def test_the_projects_own_releases_can_be_found():
     for each in releases.released(releases.ROOT):
         assert each.package in releases.PACKAGES
         assert len(each.commit) == 40
+
+
+@pytest.mark.parametrize("package", releases.PACKAGES)
+def test_every_package_says_whose_it_is_and_where_it_runs(package):
+    said = releases.project(releases.ROOT, package)
+    assert said["license"] == "BSD-3-Clause" and said["authors"] and said["description"]
+    assert (releases.ROOT / "packages" / package / "LICENSE").exists()
+    assert (releases.ROOT / "packages" / package / said["readme"]).exists()
+    versions = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)}
+    assert versions | {"Typing :: Typed"} <= set(said["classifiers"])
+    pythons = SpecifierSet(said["requires-python"])
+    assert all(pythons.contains(f"3.{minor}.1") for minor in (11, 12, 13))
+    siblings = releases.sibling_ranges(releases.ROOT, package)
+    for sibling in siblings:  # else an installer finds out halfway that there is no such wheel
+        bound = SpecifierSet(releases.project(releases.ROOT, sibling)["requires-python"])
+        assert all(
+            bound.contains(f"3.{m}.1") or not pythons.contains(f"3.{m}.1") for m in range(30)
+        )

@@ -57,7 +57,7 @@ class Fresh:
 def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> BenchmarkOutcome:
     """What the race of the product in `fn` came to."""
     gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
-    fresh = Options(skip_passes=("select_templates", "add_rows_sorted"))
+    fresh = Options(skip_passes=("select_templates", "add_rows_sorted", "join_launches"))
     work = Compilation(gm, inputs, ALONE, options=settled(fresh))
     for name, product, stage in STAGES:
         if name == "generate":

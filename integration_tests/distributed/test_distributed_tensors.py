@@ -70,7 +70,7 @@ REFUSED = {
     "product of shards": "AO0173",
     "sum": "AO0173",
     "sum of all": "AO0173",
-    "partial": "AO0174",
+    "partial": "AO0175",
 }
 
 

@@ -31,7 +31,7 @@ def in_order(count: int) -> Sequence[Tensor]:
     return torch.randn(3, 8, 4), torch.tensor([8, max(count, 2), 2])
 
 
-@case(with_lengths, in_parts=["aot_eager", "inductor"])
+@case(with_lengths)
 def packed_lstm(x: Tensor, lengths: Tensor) -> Any:
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     out, (h, c) = RECURRENT["lstm"](packed)
@@ -39,14 +39,14 @@ def packed_lstm(x: Tensor, lengths: Tensor) -> Any:
     return out, h, c, lengths
 
 
-@case(with_lengths, in_parts=["aot_eager", "inductor"])
+@case(with_lengths)
 def packed_gru_of_both_directions(x: Tensor, lengths: Tensor) -> Any:
     packed = pack_padded_sequence(x, lengths.tolist(), batch_first=True, enforce_sorted=False)
     out, h = RECURRENT["gru"](packed)
     return pad_packed_sequence(out, batch_first=True, total_length=8)[0], h
 
 
-@case(in_order, in_parts=["aot_eager", "inductor"])
+@case(in_order)
 def packed_rnn_in_order(x: Tensor, lengths: Tensor) -> Any:
     packed = pack_padded_sequence(x.transpose(0, 1), lengths)
     out, h = RECURRENT["rnn"](packed)

@@ -121,3 +121,39 @@ def test_so_many_layouts_are_traced_and_no_more() -> None:
             assert [x.stride() for x in found] == [x.stride() for x in expected]
     (entry,) = call.compiled.values()
     assert len(entry.higher.call.laid) == lazy_derivative.LAYOUTS
+
+
+PARTS: dict[str, Callable[..., Tensor]] = {
+    "stacked": lambda a, b: torch.stack([a, b]).mean(0).t().contiguous().t() + 1,
+    "joined": lambda a, b: torch.cat([a, b]).t().contiguous().t() * 2,
+    "passed on": lambda a, b: torch.cat([a, b]).t().contiguous().t(),
+    "one of them": lambda a, b: torch.stack([b.sin(), a]).mean(0).t().contiguous().t() + b,
+}
+GIVEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda x: torch.rand(x.shape),
+    "transposed": lambda x: torch.rand(x.t().shape).t(),
+    "expanded": lambda x: torch.rand(()).expand(x.shape),
+}
+
+
+def memories(found: list[Tensor]) -> Any:
+    starts = [x.untyped_storage().data_ptr() for x in found]
+    sizes = [x.untyped_storage().nbytes() for x in found]
+    return [(x.stride(), x.storage_offset()) for x in found], list(map(starts.index, starts)), sizes
+
+
+@pytest.mark.parametrize("cotangent", GIVEN)
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_larger_memory_stay_parts(name: str, cotangent: str) -> None:
+    fn = PARTS[name]
+    call = compiled(fn)
+    given, eager = leaves([(3, 4), (3, 4)]), leaves([(3, 4), (3, 4)])
+    grad = GIVEN[cotangent](fn(*eager).detach())
+    call(*given).backward(grad)
+    fn(*eager).backward(grad)
+    own, expected = ([x.grad for x in each] for each in (given, eager))
+    torch.testing.assert_close(own, expected)
+    assert memories([*own, grad]) == memories([*expected, grad])
+    own, expected = (torch.autograd.grad(f(*given), given, grad) for f in (call, fn))
+    torch.testing.assert_close(own, expected)
+    assert memories([*own, grad]) == memories([*expected, grad])

@@ -242,3 +242,31 @@ def test_what_a_transform_hides_keeps_its_strides(name: str, transform: str) -> 
     ):
         assert one.stride() == other.stride()
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("place", [((4, 4), (4, 1), 8), ((13,), (1,), 0), ((2, 3), (9, 2), None)])
+def test_places_outside_of_an_input(place: tuple[Any, ...], read: bool, grad: bool) -> None:
+    """Eager raises where a place leaves the memory, which only a call knows."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        other = x.as_strided(*place)
+        return x + other.sum() if read else x + 1
+
+    table = flambeau_prims.decompositions()
+    run = aot.aot_function(fn, aot.run_as_is, decompositions=table)
+    inside = torch.arange(48.0).view(12, 4)[:3]
+    short = torch.arange(12.0).view(3, 4)
+    for given in (inside, short, inside):
+        x = given.detach().requires_grad_(grad)
+        try:
+            expected = fn(x)
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError) as raised:
+                run(x)
+            assert str(raised.value) == str(error)
+            assert given is short
+        else:
+            torch.testing.assert_close(run(x), expected)
+            assert given is inside

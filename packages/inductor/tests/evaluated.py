@@ -51,7 +51,7 @@ def compiled(gm: fx.GraphModule, inputs: list[Any], limits: Limits | None = None
     return Outcome(program, tensors.refusals, tuple(graph.fallbacks), tuple(results))
 
 
-SELECTING = ("select_templates", "add_rows_sorted", "select_variants")
+SELECTING = ("select_templates", "add_rows_sorted", "join_launches", "select_variants")
 """Passes that choose kernels: a GPU may be here."""
 
 Given = torch.Tensor | tuple[Sequence[int], torch.dtype]

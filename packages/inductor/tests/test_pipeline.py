@@ -135,7 +135,13 @@ def test_no_pass_is_called_from_inside_another() -> None:
         for _, some in pipeline.LISTS.values()
         for each in some
         if not each.run.__name__.startswith(("_", "run"))
-    } | {"fuse_epilogues", "select_templates", "add_rows_sorted", "select_variants"}
+    } | {
+        "fuse_epilogues",
+        "select_templates",
+        "add_rows_sorted",
+        "join_launches",
+        "select_variants",
+    }
     assert {"fuse", "split_reductions", "plan_lifetimes"} <= functions
     called = set()
     for path in PACKAGE.rglob("*.py"):

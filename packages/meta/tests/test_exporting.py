@@ -188,3 +188,25 @@ def test_a_file_that_was_changed_is_refused(inputs, tmp_path, harm):
         flambeau.package(lambda x: x.sin(), torch.randn(3), path=path)
     with pytest.raises(flambeau.Refused):
         flambeau.load_export(path)
+
+
+def test_declared_sizes_keep_their_names_in_the_file(tmp_path):
+    def fn(x, y):
+        return (x @ torch.ones(6, 2)).sum(1) * y
+
+    shapes = {"x": {0: flambeau.Dim("rows", 3, 64), 1: torch.export.Dim.AUTO}, "y": ("rows",)}
+    exported = flambeau.export(fn, torch.randn(4, 6), torch.randn(4), dynamic_shapes=shapes)
+    loaded = flambeau.load_export(exported.save(tmp_path / "g.flambeau"))
+    for each in (exported, loaded):
+        assert each.signature() == [
+            "argument 0: torch.float32 of shape [rows, 6] on cpu",
+            "argument 1: torch.float32 of shape [rows] on cpu",
+            "rows <= 64",
+            "rows >= 3",
+        ]
+        x, y = torch.randn(9, 6), torch.randn(9)
+        torch.testing.assert_close(each(x, y), fn(x, y))
+        with pytest.raises(ValueError, match="rows = 2 "):
+            each(torch.randn(2, 6), torch.randn(2))
+        with pytest.raises(ValueError, match="dimension 0 of argument 1 is 8, made for rows"):
+            each(x, torch.randn(8))

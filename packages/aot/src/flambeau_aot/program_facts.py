@@ -19,11 +19,13 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import live_bytes, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.mincut import save_all
+from flambeau_aot.partition.must_not_recompute import root_of
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
 from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.runtime.saved_values import Crossing
 from flambeau_aot.runtime_plan import RuntimePlan
-from flambeau_aot.sizes import TensorLayout, data_extents, has_symbols
+from flambeau_aot.simplify import is_view_node
+from flambeau_aot.sizes import TensorLayout, data_extents, has_symbols, same_sizes
 
 
 def inference_info(joint: Joint, options: Options) -> GraphInfo:
@@ -137,7 +139,19 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         sparse=joint.sparse,
         presences=joint.presences,
         late=joint.late_writes,
+        parts=_parts(joint),
         sizes=tuple(by_data.values()),
+    )
+
+
+def _parts(joint: Joint) -> frozenset[int]:
+    """Primals whose gradient is a view of some elements of another value."""
+    own = enumerate(joint.grads[: len(joint.primals)])
+    pairs = [(at, x, root_of(x, is_view_node)) for at, x in own if x is not None]
+    return frozenset(
+        at
+        for at, x, root in pairs
+        if not same_sizes((x.meta["val"].numel(),), (root.meta["val"].numel(),))
     )
 
 

@@ -162,7 +162,7 @@ def _refuse_other_tangents(spec: SubclassSpec, result: Any) -> None:
     if coerce is not None and torch.is_grad_enabled() and result.requires_grad:
         tangent = coerce()
         if tangent is not result and spec_of(tangent).context != spec.context:
-            raise refusal("AO0174", cls=spec.cls.__name__)
+            raise refusal("AO0175", cls=spec.cls.__name__)
 
 
 def _carrier(spec: SubclassSpec, inner: Sequence[torch.Tensor], grad: torch.Tensor) -> int:

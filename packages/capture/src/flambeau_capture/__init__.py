@@ -19,6 +19,7 @@ _NAMES = {
     "extending": "allow_in_graph disallow_in_graph assume_constant_result substitute_in_graph",
     "observe.explanation": "explain explain_call Explanation",
     "observe.logs": "set_logs",
+    "declared_shapes": "Dim",
     "exporting": "export Exported TensorForm",
     "observe.frame_recording": "replay",
     "observe.profile": "CompileProfiler compile_times",

@@ -23,6 +23,10 @@ class Reason:
     title: str
     hint: str
 
+    def of(self, named: str) -> Reason:
+        """The same of what is called so, which the hint names."""
+        return Reason(self.id, self.title, self.hint.replace("NAME", named))
+
 
 @dataclass(frozen=True)
 class UserLine:
@@ -116,7 +120,10 @@ REASONS: dict[str, Reason] = {
             "a side effect that cannot be replayed",
             "return the value instead of storing it",
         ),
-        "FB0020": ("a class is made inside the compiled function", "make it at module level"),
+        "FB0020": (
+            "a class is made inside the compiled function, by code that would run again",
+            "make it at module level",
+        ),
         "FB0021": (
             "a coroutine, or a generator that cannot be taken over as it stands",
             "make a list of the generator's items",
@@ -153,6 +160,11 @@ REASONS: dict[str, Reason] = {
             "communication between processes that a graph cannot hold",
             "use a collective that writes to contiguous tensors which need no gradients",
         ),
+        "FB0030": (
+            "an operator that nothing says the results of: it has no fake",
+            "register one: `@torch.library.register_fake('NAME')`, above a function of the same "
+            "arguments that returns empty tensors like the results (`torch.empty_like(x)`)",
+        ),
     }.items()
 }
 
@@ -187,9 +199,9 @@ class BreakReport:
 class Break(Exception):
     """Stops symbolic interpretation at an instruction that has to run in Python."""
 
-    def __init__(self, id: str, what: str) -> None:
+    def __init__(self, id: str, what: str, named: str = "NAME") -> None:
         super().__init__(f"{id} {REASONS[id].title}: {what}")
-        self.reason = REASONS[id]
+        self.reason = REASONS[id].of(named)
         self.what = what
         self.lines: tuple[UserLine, ...] = ()
         self.stop: object = None  # where interpretation has to stop for it: see `interp.session`

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.breaks import Unsupported
+from flambeau_capture.declared_shapes import Declared, declared, marked
 from flambeau_capture.errors import ExportError
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
@@ -71,19 +72,23 @@ class OpenSizes:
 
     places: for each symbol, the argument and the dimension where its value is found. equal: sizes
     that have to be what an expression comes to. conditions: sympy expressions that have to hold.
+    names: those symbols that were declared by a name.
     """
 
     places: dict[Any, tuple[int, int]]
     equal: tuple[tuple[tuple[int, int], Any], ...]
     conditions: tuple[Any, ...]
+    names: Mapping[Any, str] = field(default_factory=dict)
 
     def check(self, leaves: Leaves) -> None:
         """Raises ValueError, with the condition that the sizes of these arguments break."""
         values = {symbol: leaves[at].shape[dim] for symbol, (at, dim) in self.places.items()}
-        shown = ", ".join(f"{symbol} = {value}" for symbol, value in values.items())
+        named = {symbol: self.names.get(symbol, str(symbol)) for symbol in values}
+        shown = ", ".join(f"{named[symbol]} = {value}" for symbol, value in values.items())
         for condition in self.conditions:
             if not bool(condition.xreplace(values)):
-                raise ValueError(f"exported for sizes with {condition}, here {shown}")
+                wanted = condition.xreplace({s: compat.symbol(n) for s, n in named.items()})
+                raise ValueError(f"exported for sizes with {wanted}, here {shown}")
         for (at, dim), expression in self.equal:
             wanted = int(expression.xreplace(values))
             if leaves[at].shape[dim] != wanted:
@@ -105,8 +110,14 @@ class TensorForm:
     def of(cls, tensor: torch.Tensor, stand_in: torch.Tensor | None = None) -> TensorForm:
         """The form of `tensor`; sizes that its stand-in leaves open are expressions."""
         sizes = tensor.shape if stand_in is None else stand_in.shape
-        shape = tuple(size if isinstance(size, int) else str(size) for size in sizes)
+        known = (n if isinstance(n, int) else compat.decided(n) for n in sizes)
+        shape = tuple(size if isinstance(size, int) else str(size) for size in known)
         return cls(shape, tensor.dtype, tensor.device)
+
+    def named(self, names: Mapping[tuple[int, int], str], place: int) -> TensorForm:
+        """This form with the declared names of its sizes, as the argument at a place."""
+        sizes = [names.get((place, dim), size) for dim, size in enumerate(self.shape)]
+        return dataclasses.replace(self, shape=tuple(sizes))
 
     def fits(self, wanted: TensorForm) -> bool:
         """Whether dtype, device and the sizes that `wanted` fixes are the same."""
@@ -128,15 +139,32 @@ def _check(place: int, leaf: Any, example: Any) -> None:
         raise ValueError(f"argument {place} is {leaf!r}, exported for {example!r}")
 
 
-def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
+def export(
+    fn: Callable[..., Any], *args: Any, dynamic_shapes: Any = None, **kwargs: Any
+) -> Exported:
     """One graph of the whole call `fn(*args, **kwargs)`, which is captured and not run: arguments,
     parameters, buffers and generators are as they were.
 
-    Dimensions of arguments that `mark_dynamic` was called for are left open.
+    dynamic_shapes: the sizes to leave open, a dict by the arguments' names or a tuple by their
+    places, nested as they are. For a tensor it has a dict by dimension or a tuple: a `Dim`, a name
+    (dimensions of one name are equal), None or a number for a constant, or what `torch.export`
+    takes there. None: the dimensions that `mark_dynamic` was called for are left open.
 
     Raises `Unsupported` with the user's line where a graph breaks, and `ExportError` where the
-    call changes objects besides tensors or comes to no graph.
+    call changes objects besides tensors or comes to no graph, and where the program makes a
+    constant of a size that is declared open.
     """
+    shapes = [] if dynamic_shapes is None else declared(fn, args, kwargs, dynamic_shapes)
+    with marked(shapes):
+        return _exported(fn, args, kwargs, shapes)
+
+
+def _exported(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    shapes: Sequence[Declared],
+) -> Exported:
     name = getattr(fn, "__qualname__", type(fn).__name__)
     seen = _Seen(name)
     options = dataclasses.replace(
@@ -158,20 +186,82 @@ def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
         raise ExportError(f"{name} draws from a generator of its own: pass the numbers instead")
     results, out_spec = pytree.tree_flatten(result)
     module, stand_ins = _closed(seen, leaves, results)
+    names = _names(shapes, leaves, stand_ins)
     return Exported(
         graph_module=module,
         guards=tuple(guard for found in records.guards for guard in found.items),
         in_spec=in_spec,
         out_spec=out_spec,
         examples=tuple(
-            TensorForm.of(leaf, stand_ins.get(place)) if isinstance(leaf, torch.Tensor) else leaf
+            TensorForm.of(leaf, stand_ins.get(place)).named(names, place)
+            if isinstance(leaf, torch.Tensor)
+            else leaf
             for place, leaf in enumerate(leaves)
         ),
-        open_sizes=_open_sizes(stand_ins),
+        open_sizes=_open_sizes(stand_ins, names),
     )
 
 
-def _open_sizes(stand_ins: Mapping[int, torch.Tensor]) -> OpenSizes | None:
+def _names(
+    shapes: Sequence[Declared], leaves: Leaves, stand_ins: Mapping[int, torch.Tensor]
+) -> dict[tuple[int, int], str]:
+    """The names of open sizes by argument and dimension. Those that are declared equal, or one
+    another's, are assumed to be. Raises ExportError where a declaration does not hold."""
+    names: dict[tuple[int, int], str] = {}
+    first: dict[str, Any] = {}  # by a size's name
+    others: list[tuple[Any, str, Callable[[Any], Any]]] = []
+    if stand_ins:  # what is declared is assumed now, and the conditions are read below
+        compat.reopen_environment(next(iter(stand_ins.values())))
+    for each in shapes:
+        for at in (at for at, leaf in enumerate(leaves) if leaf is each.tensor):
+            for dim, size in each.sizes.items():
+                name = "" if size.dim is None else size.dim.name
+                if name:
+                    names[at, dim] = name
+                if at not in stand_ins or not size.must:
+                    continue
+                number = stand_ins[at].shape[dim]
+                _open(number, f"dimension {dim} of {each.label}")
+                if size.of is not None:
+                    others.append((number, *size.of))
+                elif name:
+                    _equal(first.setdefault(name, number), number, f"all sizes {name!r}")
+    for number, root, function in others:
+        if root not in first:
+            raise ExportError(f"a size is declared by {root!r}, which no argument has as a size")
+        _equal(function(first[root]), number, f"what is declared by {root!r}")
+    by_symbol: dict[Any, str] = {}
+    for name, number in first.items():
+        _open(number, f"the size {name!r}")
+        other = by_symbol.setdefault(compat.decided(number), name)
+        if other != name:
+            raise ExportError(
+                f"{other!r} and {name!r} have to be equal in this program: declare one name"
+            )
+    return names
+
+
+def _open(number: Any, where: str) -> None:
+    known = compat.decided(number) if isinstance(number, torch.SymInt) else number
+    if isinstance(known, int):
+        raise ExportError(
+            f"{where} is declared open, and this program works for {known} only: declare "
+            f"None there, or mend the line that needs it (an exported graph has no other branch)"
+        )
+
+
+def _equal(one: Any, other: Any, what: str) -> None:
+    """Assume that two sizes are equal, as the program would by comparing them."""
+    if not bool(one == other):
+        raise ExportError(
+            f"{what} are declared equal, and are {compat.hint(one)} and {compat.hint(other)} in "
+            f"the example"
+        )
+
+
+def _open_sizes(
+    stand_ins: Mapping[int, torch.Tensor], names: Mapping[tuple[int, int], str]
+) -> OpenSizes | None:
     """The open sizes of the fake tensors that stood for arguments, by their places."""
     places: dict[Any, tuple[int, int]] = {}
     equal: list[tuple[tuple[int, int], Any]] = []
@@ -185,7 +275,6 @@ def _open_sizes(stand_ins: Mapping[int, torch.Tensor]) -> OpenSizes | None:
     if not places:
         return None
     first = next(iter(stand_ins.values()))
-    compat.reopen_environment(first)  # the conditions are needed when a call is made
     assumed = compat.shape_conditions(first.fake_mode)  # type: ignore[attr-defined]
     ranges = [each for each in assumed.ranges if each[0] in places]
     bounds = [symbol >= least for symbol, least, _ in ranges if least is not None]
@@ -196,7 +285,8 @@ def _open_sizes(stand_ins: Mapping[int, torch.Tensor]) -> OpenSizes | None:
     if unknown:
         symbol = next(iter(unknown))
         raise ExportError(f"a size depends on {symbol}, which is the size of no argument")
-    return OpenSizes(places, tuple(equal), conditions)
+    named = {symbol: names[place] for symbol, place in places.items() if place in names}
+    return OpenSizes(places, tuple(equal), conditions, named)
 
 
 class _Seen:

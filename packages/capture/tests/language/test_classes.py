@@ -377,11 +377,15 @@ def test_instance_dict(check):
     check(fn, x(), Base(1))
 
 
-def test_class_made_in_the_function_breaks(check):
+class Told(type):
+    """A metaclass of the program's own."""
+
+
+def test_class_of_a_metaclass_made_in_the_function_breaks(check):
     def fn(t):
         t = t + 1
 
-        class Local:
+        class Local(metaclass=Told):
             k = 2
 
         return t * Local.k

@@ -11,8 +11,8 @@ import warnings
 
 import pytest
 import torch
-from flambeau_capture import graph_break
-from flambeau_capture.breaks import REASONS
+from flambeau_capture import graph_break, optimize
+from flambeau_capture.breaks import REASONS, Unsupported
 from flambeau_capture.observe.explanation import explain
 from torch import nn
 
@@ -285,12 +285,16 @@ class Made:
         return t * 2
 
 
+class Kind(type):
+    """A metaclass of the program's own."""
+
+
 @pair("FB0020")
 def _():
     def broken(t):
         t = t + 1
 
-        class Inside:
+        class Inside(metaclass=Kind):
             def double(self, t):
                 return t * 2
 
@@ -355,6 +359,46 @@ def reasons(fn):
         found = explain(fn, torch.arange(3.0) + 1)
     breaks = [report.reason.id for report in found.break_reasons]
     return breaks or re.findall(r"\bFB\d{4}\b", str(found.frames)), len(found.graphs)
+
+
+@torch.library.custom_op("flambeau_hints::twice", mutates_args=())
+def twice(t: torch.Tensor) -> torch.Tensor:
+    return t * 2
+
+
+@torch.library.custom_op("flambeau_hints::doubled", mutates_args=())
+def doubled(t: torch.Tensor) -> torch.Tensor:
+    return t * 2
+
+
+@torch.library.register_fake("flambeau_hints::doubled")
+def _(t):
+    return torch.empty_like(t)
+
+
+@pair("FB0030")
+def _():
+    def broken(t):
+        return twice(t + 1).sin()
+
+    def edited(t):
+        return doubled(t + 1).sin()
+
+    return broken, edited
+
+
+def test_an_operator_without_a_fake_is_named_in_the_hint():
+    library = torch.library.Library("flambeau_hints", "FRAGMENT")
+    library.define("thrice(Tensor t) -> Tensor")
+    library.impl("thrice", lambda t: t * 3, "CPU")
+    for operator, name in ((twice, "twice"), (torch.ops.flambeau_hints.thrice, "thrice")):
+        compiled = optimize("eager", nopython=True)(lambda t, call=operator: call(t + 1).sin())
+        with pytest.raises(Unsupported, match=f"register_fake.'flambeau_hints::{name}'") as raised:
+            compiled(torch.ones(3))
+        assert raised.value.report.reason.id == "FB0030"
+    torch.library.register_fake("flambeau_hints::thrice", torch.empty_like, lib=library)
+    compiled = optimize("eager", nopython=True)(lambda t: torch.ops.flambeau_hints.thrice(t + 1))
+    torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 6.0))
 
 
 @pytest.mark.parametrize("id", sorted(EDITS))

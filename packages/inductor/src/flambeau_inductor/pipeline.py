@@ -78,6 +78,13 @@ PROGRAM_PASSES: tuple[Pass[Compilation, Program], ...] = (
         lambda options: options.kernels != "cpp" and _every_kernel(options),
     ),
     Pass(
+        "join_launches",
+        _loaded("templates.selection.select", "join_launches", gpu=True),
+        lambda options: (
+            options.kernels != "cpp" and _every_kernel(options) and options.limits.fusion
+        ),
+    ),
+    Pass(
         "select_variants",
         _loaded("autotune.cpp_variants", "select_variants", gpu=False),
         lambda options: (

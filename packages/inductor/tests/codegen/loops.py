@@ -266,3 +266,19 @@ def scatter_add(count: int) -> Loop:
             Store("out", Var("%0"), 1, mode="add"),
         ],
     )
+
+
+def sums_of_many(
+    rows: int, length: int, many: int, dtype: torch.dtype = torch.bfloat16, *, down: bool = True
+) -> Loop:
+    """Sums, along the last dimension or down it, of what so many buffers are read for: all are
+    alive until the last one is there."""
+    at = r() * rows + x() if down else x() * length + r()
+    body: list[Instr] = [Load(f"in{i}", at, dtype) for i in range(many)]
+    body += [Point("cast", (i,), torch.float32) for i in range(many)]
+    value = len(body) - 1
+    for i in reversed(range(many - 1)):
+        body.append(Point("mul", (value, many + i), torch.float32))
+        value = len(body) - 1
+    body += [Reduce("sum", value, torch.float32), Store("out", x(), len(body))]
+    return loop("sums_of_many", (rows,), (length,), body)

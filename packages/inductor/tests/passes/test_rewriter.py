@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor.ir.nodes import name_of
+from flambeau_inductor.node_queries import val_of
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.node_queries import val_of
 from flambeau_inductor.passes.rewriter import Ledger, NumberPattern, Rule, Seen, Value, ops, rewrite
 from torch import Tensor, fx
 

@@ -181,6 +181,16 @@ def test_products_of_more_rows_and_a_stored_matrix_are_the_librarys(rows: int) -
     assert [s.target for s in program.steps if isinstance(s, Extern)] == ["aten.mm.out"]
 
 
+@pytest.mark.parametrize("fill", [2.0, torch.nan, -torch.inf])
+def test_the_likeliest_word_is_found_by_many_programs(fill: float, tmp_path: Path) -> None:
+    scores = torch.randn(1, 16384).to(HALF).clamp(max=1)
+    scores[0, [5000, 12000]] = fill
+    program = scheduled(lambda x: x.argmax(-1), [scores], "cuda")
+    assert sum(isinstance(s, RunLoop) for s in program.steps) == 2
+    (got,) = interpreted(program, [scores], tmp_path)
+    assert torch.equal(got, scores.argmax(-1))
+
+
 def attending(times: int, biased: bool, call: Callable[..., Any]) -> Callable[..., Any]:
     """Attention by `call`, whose heads of keys and values are each for so many of the queries."""
 
@@ -211,6 +221,56 @@ def test_attention_of_one_query_reads_repeated_heads_where_they_lie(
     program = agrees(of, [q, k, v, *[bias] * biased], tmp_path, like)
     made = [b.layout.shape for b in program.buffers if b.name.startswith("buf")]
     assert all(torch.Size(shape).numel() <= 2 * 6 * 70 for shape in made), made
+
+
+def of_cudnn(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
+    call = torch.ops.aten._scaled_dot_product_cudnn_attention.default
+    return call(q, k, v, bias, False)[0]
+
+
+def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
+    call = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    return call(q, k, v, bias, False, scale=0.25)[0]
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
+    return torch.ops.aten._scaled_dot_product_flash_attention.default(q, k, v)[0]
+
+
+@pytest.mark.parametrize("call", [of_cudnn, efficient, flash])
+def test_so_it_is_whichever_kernel_the_library_would_take(
+    call: Callable[..., Any], tmp_path: Path
+) -> None:
+    q, bias = torch.randn(2, 6, 1, 16).to(HALF), torch.randn(2, 6, 1, 70).to(HALF)
+    k, v = (torch.randn(2, 2, 70, 16).to(HALF) for _ in range(2))
+    biased = [bias] if call is not flash else []
+    of, like = (attending(3, call is not flash, each) for each in (call, attended))
+    agrees(of, [q, k, v, *biased], tmp_path, like)
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, bias, scale=0.25)
+
+
+def several_queries(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    return of_cudnn(q.expand(2, 6, 4, 16), k, v, None)
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    call = torch.ops.aten._scaled_dot_product_flash_attention.default
+    return call(q, k, v, 0.0, True)[0]
+
+
+def with_sums(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    call = torch.ops.aten._scaled_dot_product_flash_attention.default
+    return call(q, k, v)[:2]
+
+
+@pytest.mark.parametrize("of", [several_queries, causal, with_sums])
+def test_any_other_attention_stays_the_librarys(of: Callable[..., Any]) -> None:
+    shapes = (2, 6, 1, 16), (2, 6, 70, 16), (2, 6, 70, 16)
+    program = scheduled(of, [(shape, HALF) for shape in shapes], "cuda")
+    assert [s.target for s in program.steps if isinstance(s, Extern)]
 
 
 def test_attention_to_nothing_is_nothing(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flambeau_capture import CaptureError as CaptureError
     from flambeau_capture import CaptureWarning as CaptureWarning
     from flambeau_capture import CompileProfiler as CompileProfiler
+    from flambeau_capture import Dim as Dim
     from flambeau_capture import ExportError as ExportError
     from flambeau_capture import RecompileError as RecompileError
     from flambeau_capture import Unsupported as Unsupported
@@ -106,7 +107,7 @@ _NAMES = {
     "flambeau.tracing.trace": "trace",
     "flambeau_aot": "AotError",
     "flambeau_capture": (
-        "BackendError CaptureError CaptureWarning CompileProfiler ExportError RecompileError "
+        "BackendError CaptureError CaptureWarning CompileProfiler Dim ExportError RecompileError "
         "Unsupported allow_in_graph assume_constant_result disable disallow_in_graph get_stance "
         "graph_break is_compiling mark_dynamic mark_static reset run set_stance "
         "substitute_in_graph"

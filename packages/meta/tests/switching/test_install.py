@@ -302,31 +302,36 @@ def test_every_option_of_torchs_inductor_is_taken(installed):
             translation.options_of({name: usual})
 
 
-def test_configuration_is_followed(installed, monkeypatch):
+def test_configuration_is_followed(installed):
     import torch._inductor.config
+
+    dynamo, inductor = torch._dynamo.config, torch._inductor.config
 
     def recipe(**given):
         return torch.compile(**given).recipe
 
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 100)
-    monkeypatch.setattr(torch._inductor.config, "max_autotune", True)
-    monkeypatch.setattr(torch._inductor.config.triton, "cudagraphs", True)
-    assert recipe()["options"] == {
-        "capture.cache_size_limit": 64, "inductor.max_autotune": True, "inductor.cuda_graphs": True
-    }  # fmt: skip
-    assert recipe(recompile_limit=3)["options"]["capture.cache_size_limit"] == 3
-    assert recipe(backend="eager")["options"] == {"capture.cache_size_limit": 64}
-    monkeypatch.setattr(torch._dynamo.config, "assume_static_by_default", False)
-    assert recipe()["dynamic"] is True and recipe(dynamic=False)["dynamic"] is False
-    monkeypatch.setattr(torch._dynamo.config, "automatic_dynamic_shapes", False)
-    assert recipe()["dynamic"] is False
-    monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
-    fails = torch.compile(fn, backend="eager")
+    with (  # by its own `patch`: monkeypatch leaves torch's settings deleted
+        dynamo.patch(recompile_limit=100),
+        inductor.patch({"max_autotune": True, "triton.cudagraphs": True}),
+    ):
+        assert recipe()["options"] == {
+            "capture.cache_size_limit": 64,
+            "inductor.max_autotune": True,
+            "inductor.cuda_graphs": True,
+        }
+        assert recipe(recompile_limit=3)["options"]["capture.cache_size_limit"] == 3
+        assert recipe(backend="eager")["options"] == {"capture.cache_size_limit": 64}
+    with dynamo.patch(assume_static_by_default=False):
+        assert recipe()["dynamic"] is True and recipe(dynamic=False)["dynamic"] is False
+        with dynamo.patch(automatic_dynamic_shapes=False):
+            assert recipe()["dynamic"] is False
+    with dynamo.patch(error_on_recompile=True):
+        fails = torch.compile(fn, backend="eager")
     fails(torch.ones(2))
     with pytest.raises(RuntimeError):
         fails(torch.ones(3))
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
-    assert torch.compile(fn) is fn
+    with dynamo.patch(disable=True):
+        assert torch.compile(fn) is fn
 
 
 @pytest.mark.parametrize("name", translation.SWITCHES)
@@ -377,6 +382,33 @@ def test_a_class_is_compiled_as_torch_compiles_one(installed):
     assert isinstance(Doubling, type)
     assert Doubling()(torch.ones(2)).tolist() == [2, 2]
     assert graphs(Doubling.__call__) == 1
+
+
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize("kind", ["function", "decorated", "twice", "module"])
+def test_torchs_explanation_is_of_what_was_compiled(installed, kind, called):
+    def two(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return two(x)
+
+    compiled = {
+        "function": lambda: torch.compile(two),
+        "decorated": lambda: torch.compile(backend="eager")(two),
+        "twice": lambda: torch.compile(torch.compile(two)),
+        "module": lambda: torch.compile(Module()),
+    }[kind]()
+    x = torch.ones(2)
+    if called:
+        compiled(x)
+    found = torch._dynamo.explain(compiled)(x)
+    assert (found.graph_count, found.graph_break_count) == (2, 1)
+    (broken,) = flambeau.explain(compiled, backend="eager")(x).breaks
+    assert broken.id == "FB0006"  # the program has asked for it
 
 
 def test_caches_travel_as_bytes(installed):

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import current_value, pytree
+from flambeau_aot._torch_compat import current_value, outside_tracing, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.derivative import (
     derivative,
@@ -28,7 +28,8 @@ from flambeau_aot.higher_order.derivative import (
     unread_input,
 )
 from flambeau_aot.inputs.binding import arguments, parts_of
-from flambeau_aot.joint.dispatch_mode import JointTracer
+from flambeau_aot.inputs.memory_overlap import reach, steps_from
+from flambeau_aot.joint.dispatch_mode import ASSERTION, JointTracer
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
@@ -41,6 +42,7 @@ from flambeau_aot.runtime.saved_values import (
     GradientLayout,
     HigherCall,
     HigherOrder,
+    Place,
 )
 from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
@@ -51,6 +53,10 @@ class _Untraced:
     """In the place of a tracer, for a program that is not traced."""
 
     lines: Lines = field(default_factory=Lines)
+
+    def assertion(self, condition: Any, message: str) -> None:
+        """A condition on sizes, which are numbers here."""
+        ASSERTION(condition, message)
 
 
 def same_memory(given: torch.Tensor) -> torch.Tensor:
@@ -112,6 +118,31 @@ def _ends(
             found[update.output] = values[update.primal]
     ends = [found.get(place) for place in plan.differentiable]
     return [end if isinstance(end, torch.Tensor) else None for end in ends]
+
+
+def _places(
+    gradients: Sequence[Gradient], cotangents: Mapping[int, torch.Tensor], tracer: JointTracer
+) -> list[GradientLayout]:
+    """Where traced gradients lie, which may be cotangents or views of them."""
+    known = {id(item): number for number, item in cotangents.items()}
+    owners = {id(current_value(item)): ~number for number, item in cotangents.items()}
+    found: list[GradientLayout] = []
+    for number, grad in enumerate(gradients):
+        if grad is None or id(grad) in known:
+            found.append(None if grad is None else known[id(grad)])
+            continue
+        layout = tracer.layouts.of(grad)
+        root, _ = steps_from(current_value(grad), tracer.view_of)
+        with outside_tracing():
+            start, plain = root.storage_offset(), not root.is_complex()
+            whole = reach(root.shape, root.stride()) if root.numel() else 0
+        mine = id(root) in owners or tracer.node_of(root).op != "placeholder"
+        if not (mine and plain and root.dtype == layout.dtype):
+            found.append(Place(layout.stride, number))
+            continue
+        owner = owners.setdefault(id(root), number)
+        found.append(Place(layout.stride, owner, whole, layout.offset - start))
+    return found
 
 
 CompileProgram = Callable[[InputProgram, Sequence[Any]], Compiled]
@@ -197,11 +228,7 @@ class Derivatives:
 
         def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
             grads = program.run(params, args, tracer)
-            given = {id(item): place for place, item in zip(defined, args, strict=True)}
-            found[:] = [
-                None if x is None else given.get(id(x), tuple(current_value(x).stride()))
-                for x in grads
-            ]
+            found[:] = _places(grads, dict(zip(defined, args, strict=True)), tracer)
             return grads
 
         try:

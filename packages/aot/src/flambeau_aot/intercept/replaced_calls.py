@@ -7,6 +7,7 @@ Invariant: the same values, memory order, random numbers and errors as eager's.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.nn import functional
 from flambeau_aot.intercept.inplace import write
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept, refuses, replaces
 from flambeau_aot.joint.data_dependent import MEMORY, refuse_memory
+from flambeau_aot.recurrent import LAYERS, recurrent
 from flambeau_aot.refusals import refusal
 
 aten = torch.ops.aten
@@ -180,32 +182,49 @@ def spread(trace: Interception, call: Call) -> Any:
     return result
 
 
-_LAYERS = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 RECURRENT = {
     called: layer
-    for layer in _LAYERS
+    for layer in LAYERS.values()
     for packet in (getattr(aten, layer.__name__),)
-    for called in (layer, packet, packet.input)
+    for called in (layer, packet, packet.input, packet.data)
 }
 """By what a program calls, the recurrent layer that it is."""
 
 
 @intercept(*RECURRENT)
-def recurrent(trace: Interception, call: Call) -> Any:
+def recurrent_layer(trace: Interception, call: Call) -> Any:
     """A layer with dropout, unrolled layer by layer: masks are drawn between two, in training, over
     the time-major result of the one before, as eager's kernels draw them; the form for open sizes
-    draws none. A packed sequence is left alone: what is computed depends on its lengths' values.
+    draws none. Over steps that are open, or of a packed sequence, each is one operator.
 
-    cuDNN reads the memory of the weights, which stand-ins have none of: refused.
+    cuDNN reads the memory of the weights, which stand-ins have none of: refused, but for those.
     """
     function: Callable[..., Any] = RECURRENT[call.func]
     args = call.args
-    refuse_recurrent(call.func, call.target)
-    if call.kwargs or len(args) != 9 or not isinstance(args[2], list | tuple):
+    if call.kwargs or len(args) != 9:
+        refuse_recurrent(call.func, call.target)
         return function(*args, **call.kwargs)
-    data, states, parameters, biases, layers, drop, train, both, batch_first = args
-    if not (train and drop > 0 and layers > 1):
+    packed = isinstance(args[3], list | tuple)
+    if packed:
+        data, sizes, states, parameters, biases, layers, drop, train, both = args
+        batch_first = False
+    else:
+        data, states, parameters, biases, layers, drop, train, both, batch_first = args
+        sizes = None
+    open_steps = data.dim() == 3 and isinstance(data.shape[bool(batch_first)], torch.SymInt)
+    whole = packed or open_steps
+    if torch.is_autocast_enabled(data.device.type) and whole:
+        raise refusal("AO0174", func=call.func.__name__)
+    dropping = train and drop > 0 and layers > 1
+    if dropping or not whole:
+        refuse_recurrent(call.func, call.target)
+    if not whole and (not dropping or not isinstance(parameters, list | tuple)):
         return function(*args)
+    if whole:
+        function = functools.partial(recurrent, function.__name__)
+    if not dropping:
+        rest = biases, layers, 0.0, train, both, batch_first
+        return function(data, sizes, states, parameters, *rest)
     values = data.transpose(0, 1) if batch_first else data
     several = isinstance(states, list | tuple)
     starts = list(states) if several else [states]
@@ -216,7 +235,7 @@ def recurrent(trace: Interception, call: Call) -> Any:
             values = torch.dropout(values, drop, True)
         begun = [each.narrow(0, layer * directions, directions) for each in starts]
         values, *ended = function(
-            values, tuple(begun) if several else begun[0],
+            values, *([sizes] if whole else []), tuple(begun) if several else begun[0],
             parameters[own * layer : own * (layer + 1)], biases, 1, 0.0, train, both, False,
         )  # fmt: skip
         for found, end in zip(ends, ended, strict=True):

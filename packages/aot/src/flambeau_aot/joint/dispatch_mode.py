@@ -179,7 +179,7 @@ class JointTracer(TorchDispatchMode):
         self.dependence: Dependence | None = None
         self._nodes: dict[int, fx.Node] = {}
         self._depth = 0
-        # Whether the program has tensors that torch itself takes apart, below functionalization.
+        # Whether the program has tensors that torch itself splits, below functionalization.
         self._answers_natively = False
         self._deterministic = torch.are_deterministic_algorithms_enabled()
         self._meta: dict[str, Any] = {}
@@ -366,8 +366,7 @@ class JointTracer(TorchDispatchMode):
                 return self._run(
                     permute, (self._run(func, (inside, *args[1:]), kwargs), inverse(order)), {}
                 )
-        if func is torch.ops.aten.as_strided.default:
-            self._refuse_outside(args)
+        outside = func is torch.ops.aten.as_strided.default and self._outside(args)
         rule = self.decompositions.get(func)
         # others may take sizes as numbers, unchecked, which do not fit a few ones as their tensors
         asked = self._depth == 0 and (rule is not None or not _CHECKED.isdisjoint(func.tags))
@@ -375,13 +374,14 @@ class JointTracer(TorchDispatchMode):
         if rule is not None and not refused:
             result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
+                self.may_raise += [result] * outside
                 return result
             refused = not self._depth  # perhaps: eager's kernels of other devices are not called
         elif self._depth and decomposes_itself(func):
             with self:
                 return func.decompose(*args, **kwargs)
         result = self._record(func, args, kwargs)
-        if refused:
+        if refused or outside:
             self.may_raise += tensors_in(result)[:1]
         if self._depth == 0 and is_view_op(func):
             self._note_view(func, args, kwargs, result)
@@ -477,16 +477,22 @@ class JointTracer(TorchDispatchMode):
         self._bind(node, result)
         return result
 
-    def _refuse_outside(self, args: tuple[Any, ...]) -> None:
-        """An `as_strided` by a place in memory, of a value that has taken the place of another."""
+    def _outside(self, args: tuple[Any, ...]) -> bool:
+        """Whether an `as_strided` of an input leaves its elements: eager raises where it leaves its
+        memory, which only a call knows. One of a value that has taken the place of another, and
+        that leaves that one's memory, is refused."""
         source, size, stride = args[:3]
         offset = args[3] if len(args) > 3 and args[3] is not None else source.storage_offset()
         known = all(isinstance(number, int) for number in (*size, *stride, offset))
-        if not known or 0 in size or self._nodes[id(source)].op == "placeholder":
-            return
-        end = (offset + reach(size, stride)) * source.element_size()
-        if end > source.untyped_storage().nbytes():
+        if not known or 0 in size:
+            return False
+        end = offset + reach(size, stride)
+        if self._nodes[id(source)].op == "placeholder":
+            own = 0 if source.numel() == 0 else reach(source.shape, source.stride())
+            return bool(end > source.storage_offset() + own)
+        if end * source.element_size() > source.untyped_storage().nbytes():
             raise self._refusal("AO0046")
+        return False
 
     def _bind(self, node: fx.Node, result: Any) -> None:
         node.meta["val"] = result

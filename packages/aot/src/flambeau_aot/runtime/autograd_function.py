@@ -240,8 +240,9 @@ class Differentiation:
         return defined
 
     def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:
-        """The gradients laid out as eager's are for these cotangents, if anyone sees it: one that
-        a leaf takes without hooks lies as the leaf does. Those of sizes by data lie as traced."""
+        """The gradients laid out as eager's are for these cotangents, if anyone sees it: of one
+        that a leaf takes without hooks, only what it is a part of is seen, for the leaf lays it out
+        as itself. Those of sizes by data lie as traced."""
         if self.higher is None or self.higher.layouts is None or self.crossing.sizes:
             return found
         symbols = ctx.symbols if self.plan.inputs.symbols else ()
@@ -250,22 +251,15 @@ class Differentiation:
         plain = all(x.layout == torch.strided and x.dtype == own.dtype for x, own in pairs)
         if not plain or all(x.stride() == own.stride for x, own in pairs):
             return found
-        ends = zip(ctx.next_functions, found, strict=False)
-        seen = any(x is not None and sees_layout(end) for (end, _), x in ends)
+        ends = enumerate(zip(ctx.next_functions, found, strict=False))
+        parts = self.crossing.parts
+        seen = any(
+            x is not None and (place in parts or sees_layout(end)) for place, ((end, _), x) in ends
+        )
         if pass_accumulates() and not seen:
             return found
         known = self.higher.layouts(given, symbols)
-        if not known:
-            return found
-        layouts_of: Iterable[tuple[int, ...] | int | None] = self.crossing.by_primal(known)
-        return tuple(
-            given[layout]
-            if isinstance(layout, int)
-            else laid_as(gradient, layout)
-            if gradient is not None and layout is not None
-            else gradient
-            for gradient, layout in zip(found, layouts_of, strict=True)
-        )
+        return laid_as(found, self.crossing.by_primal(known), given) if known else found
 
     def in_one_run(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
         """The gradients where those of an earlier pass bring some, too."""

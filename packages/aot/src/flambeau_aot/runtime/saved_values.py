@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch.autograd import forward_ad
 
-from flambeau_aot._torch_compat import batch_of, copied
+from flambeau_aot._torch_compat import batch_of
+from flambeau_aot.inputs.memory_overlap import reach
 from flambeau_aot.runtime.ambient_state import Streams
 from flambeau_aot.runtime.result_nodes import Request
 from flambeau_aot.runtime.single_run import Gradient
@@ -37,9 +38,10 @@ class Crossing:
     the backward graph takes, after the flags, as they are when it is run, and where `grads` has the
     places of their new values. presences: what the flags say that the backward graph takes after
     the cotangents. sparse: gradients that are made of two results of the backward graph; `grads`
-    goes on after the primals with the places of the second ones. sizes: what cotangents'
-    layouts depend on, after the symbols of the inputs: sizes and strides of the forward graph's
-    outputs that depend on data, each an output, a dimension and whether it is a stride.
+    goes on after the primals with the places of the second ones. parts: primals whose gradient
+    is a part of a larger value's memory. sizes: what cotangents' layouts depend on, after the
+    symbols of the inputs: sizes and strides of the forward graph's outputs that depend on data,
+    each an output, a dimension and whether it is a stride.
     """
 
     saved: tuple[Saved, ...]
@@ -51,6 +53,7 @@ class Crossing:
     sparse: tuple[SparseGrad, ...] = ()
     presences: tuple[Presence, ...] = ()
     late: tuple[LateWrite, ...] = ()
+    parts: frozenset[int] = frozenset()
     sizes: tuple[tuple[int, int, bool], ...] = ()
 
     def defined(self, gradients: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
@@ -113,8 +116,21 @@ class DerivativeCall:
     main: Any = None
 
 
-GradientLayout = tuple[int, ...] | int | None
-"""Of a gradient: its strides, or which cotangent it is; None where there is none."""
+@dataclass(frozen=True)
+class Place:
+    """Where a gradient lies: its strides; the first of the gradients that it shares memory with, or
+    the complement of the cotangent's number that it is a view of; how many elements that memory
+    has, None where only the strides are known; where its own begin there, or from the cotangent's
+    first on."""
+
+    stride: tuple[int, ...]
+    owner: int
+    size: int | None = None
+    offset: int = 0
+
+
+GradientLayout = Place | int | None
+"""Of a gradient: where it lies, or which cotangent it is; None where there is none."""
 
 Layouts = Callable[[Sequence[Gradient], Sequence[int]], Sequence[GradientLayout]]
 """From cotangents and the values of open sizes to those of the primals that have a gradient; ()
@@ -137,16 +153,55 @@ def as_traced(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor:
     return layout.empty().copy_(value)
 
 
-def laid_as(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """The same values with these strides; elements that they repeat are equal."""
-    pairs = list(zip(value.shape, value.stride(), stride, strict=True))
-    if not value.numel() or all(size == 1 or own == other for size, own, other in pairs):
-        return value
-    part = value
-    for dim, (size, _, step) in enumerate(pairs):
+def laid_as(
+    found: Sequence[Gradient], places: Sequence[GradientLayout], given: Sequence[Gradient]
+) -> tuple[Gradient, ...]:
+    """The gradients, or the cotangents that they are, where they lie; elements that strides repeat
+    are equal."""
+    pairs = list(zip(found, places, strict=True))
+    moved = {p.owner for x, p in pairs if isinstance(p, Place) and not (x is None or _lies(x, p))}
+    memories: dict[int, torch.Tensor] = {}
+    made: dict[Any, Gradient] = {}
+
+    def laid(value: Gradient, place: GradientLayout) -> Gradient:
+        if isinstance(place, int):
+            return given[place]
+        if value is None or place is None or place.owner not in moved:
+            return value
+        key = id(value), place
+        if key not in made:
+            made[key] = _laid(value, place, memories, given)
+        return made[key]
+
+    return tuple(laid(value, place) for value, place in pairs)
+
+
+def _laid(
+    value: torch.Tensor, place: Place, memories: dict[int, torch.Tensor], given: Sequence[Gradient]
+) -> torch.Tensor:
+    whole = given[~place.owner] if place.owner < 0 else memories.get(place.owner)
+    if place.owner < 0 and whole is not None:
+        return whole.as_strided(value.shape, place.stride, whole.storage_offset() + place.offset)
+    if whole is None:
+        size = reach(value.shape, place.stride) if place.size is None else place.size
+        whole = memories[place.owner] = value.new_empty(size)
+    found = part = whole.as_strided(value.shape, place.stride, place.offset)
+    for dim, (size, step) in enumerate(zip(value.shape, place.stride, strict=True)):
         if size > 1 and step == 0:
-            part = part.narrow(dim, 0, 1)
-    return copied(part, stride).expand(value.shape)
+            part, value = part.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
+    part.copy_(value)
+    return found.detach()
+
+
+def _lies(value: torch.Tensor, place: Place) -> bool:
+    """Whether a gradient lies there already."""
+    if not value.numel():
+        return True
+    count = value.untyped_storage().nbytes() // value.element_size()
+    pairs = zip(value.shape, value.stride(), place.stride, strict=True)
+    same = all(size == 1 or own == other for size, own, other in pairs)
+    own = place.owner >= 0 and (count, value.storage_offset()) == (place.size, place.offset)
+    return same and (own or place.size is None)
 
 
 class DeviceFlags(dict[bool, torch.Tensor]):

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+import flambeau_aot.recurrent  # noqa: F401  (saved programs call its operators)
 from flambeau_aot import runtime_plan as plans
 from flambeau_aot._torch_compat import is_operator, operator_named, pytree
 from flambeau_aot.errors import AotError

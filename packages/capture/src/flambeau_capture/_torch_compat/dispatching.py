@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 
 from flambeau_capture._torch_compat.fakes import as_made
+from flambeau_capture._torch_compat.recurrent import RECURRENT, recurrent_by_shape
 
 See = Callable[[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], None]
 
@@ -86,7 +87,8 @@ def perform(target: Any, args: Any, kwargs: Any) -> Any:
     argument."""
     if isinstance(target, str):
         return getattr(args[0], target)(*args[1:], **kwargs)
-    return target(*args, **kwargs)
+    by_shape = recurrent_by_shape(target, args, kwargs) if target in RECURRENT else None
+    return target(*args, **kwargs) if by_shape is None else by_shape
 
 
 @functools.cache

@@ -126,8 +126,12 @@ _CALL = "__call__"
 
 def is_foreign_break(fn: Any, caller: str) -> bool:
     """Whether a call requests a break that only another compiler needs here."""
-    named = fn.__name__ == "graph_break" and _of_that_compiler(fn)
-    return named and caller.startswith(TORCH_FOLDER)
+    return requests_break(fn) and caller.startswith(TORCH_FOLDER)
+
+
+def requests_break(fn: Any) -> bool:
+    """Whether a function is another compiler's `graph_break`."""
+    return fn.__name__ == "graph_break" and _of_that_compiler(fn)
 
 
 def is_disabled(fn: FunctionType) -> bool:

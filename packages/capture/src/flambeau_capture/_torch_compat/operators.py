@@ -263,6 +263,24 @@ def derivative_of(name: str) -> tuple[Any, ...]:
     return () if found is None else (found, found._backward_fn, found._setup_context_fn)
 
 
+def without_fake(target: Any) -> str | None:
+    """The name of an operator of the program's that says nothing of its results; None: another."""
+    name = library_operator(target)
+    if name is None:
+        return None
+    made = derivative_of(name)
+    if made:
+        return name if made[0]._abstract_fn is None else None
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        target = getattr(target, target.overloads()[0])
+    keys = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    if any(torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), key) for key in keys):
+        return None
+    registry = getattr(torch._library, "simple_registry", None)
+    known = None if registry is None else registry.singleton.find(name).fake_impl.kernel
+    return name if known is None else None
+
+
 SDP_BACKEND: Any = torch.nn.attention.SDPBackend
 
 

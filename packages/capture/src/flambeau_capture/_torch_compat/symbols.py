@@ -402,6 +402,12 @@ def expression(number: Any) -> Any:
     return number.node._expr
 
 
+def decided(number: Any) -> Any:
+    """That expression by all that has been assumed since; an int where one number is left."""
+    known = number.node.expr
+    return int(known) if known.is_number else known
+
+
 def hint(number: Any) -> Any:
     """The value that a symbolic number has in this capture."""
     return number.node.hint
@@ -444,6 +450,11 @@ def _bound(number: Any) -> int | None:
 def same(one: Any, other: Any) -> Any:
     """The condition that two symbolic expressions are equal."""
     return sympy_of_torch().Eq(one, other)
+
+
+def symbol(name: str) -> Any:
+    """A symbol to show in a condition."""
+    return sympy_of_torch().Symbol(name)
 
 
 def sympy_of_torch() -> Any:

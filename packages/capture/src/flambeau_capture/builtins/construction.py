@@ -264,6 +264,8 @@ def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> V
     base = layout_of(python_class)
     if base not in _IMMUTABLE or issubclass(python_class, enum.Enum):
         return None
+    if kwargs and base in (tuple, frozenset):
+        raise Break("FB0005", f"{kind.describe()} called with {', '.join(kwargs)}")
     payload: Value
     if base is frozenset:
         payload = SetValue([], frozenset, tx=tx)

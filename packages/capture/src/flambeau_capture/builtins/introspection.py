@@ -16,6 +16,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.class_making import make_by_type
 from flambeau_capture.source import ConstantSource, answers_attributes
 from flambeau_capture.values.base import (
     Args,
@@ -127,6 +128,9 @@ def _alternatives(name: str, kinds: Value) -> Iterator[Any]:
         for kind in kinds.parts():
             yield from _alternatives(name, kind)
         return
+    if isinstance(kinds, ClassValue):
+        yield kinds.python_class
+        return
     with needing("FB0009", lambda _: f"{name} with {kinds.describe()}"):
         plain = kinds.as_python()
     yield from plain.__args__ if isinstance(plain, types.UnionType) else (plain,)
@@ -204,7 +208,7 @@ def _abc_check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(type)
 def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1:
-        raise Break("FB0020", "type() with three arguments")
+        return make_by_type(tx, args, kwargs)
     return tx.wrap_new(args[0].cls)
 
 

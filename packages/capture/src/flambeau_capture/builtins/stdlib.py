@@ -7,7 +7,6 @@ change without a guard failing.
 from __future__ import annotations
 
 import ast
-import builtins
 import collections
 import dataclasses
 import functools
@@ -300,7 +299,6 @@ def _looks_at_frames(module: types.ModuleType) -> list[types.FunctionType]:
         found |= more
 
 
-breaks("FB0020", builtins.__build_class__)
 breaks("FB0026", *_looks_at_frames(inspect))
 breaks("FB0023", warnings.warn_explicit)
 # finalizers are registered in one table, to which capture adds its own

@@ -31,6 +31,9 @@ class SideEffects:
         self._values: dict[int, tuple[Any, Any]] = {}
         self._changed: dict[int, Replayable] = {}
         self._attributes: dict[int, tuple[Any, Any]] = {}  # dicts of instances, and whose
+        self._models: dict[int, tuple[Any, Any]] = {}  # by what stands for a value of the frame
+        self._models_of: dict[int, Any] = {}  # by the value
+        self._parts: dict[int, tuple[Any, Any]] = {}  # what else there is of such objects
         self.version = 0
         self._writes = 0
         self.answers: dict[Any, Any] = {}  # of cached functions, so that they stay one object
@@ -51,6 +54,31 @@ class SideEffects:
             found = make()
             self.know(obj, found)
         return found
+
+    def set_model(self, model: Any, value: Any) -> None:
+        """Let an object of capture's own stand for a value that the program made in this frame."""
+        self._models[id(model)] = (model, value)
+        self._models_of[id(value)] = model
+
+    def part(self, obj: Any, value: Any) -> None:
+        """Note how the program's own is found that an object of capture's own corresponds to."""
+        self._parts[id(obj)] = (obj, value)
+
+    def model(self, value: Any) -> Any:
+        """The object that stands for a value, if one does."""
+        return self._models_of.get(id(value))
+
+    def find_model(self, obj: Any) -> Any | None:
+        """The value that an object stands for."""
+        return self._models[id(obj)][1] if id(obj) in self._models else None
+
+    def has_models(self) -> bool:
+        return bool(self._models)
+
+    def own_of(self, obj: Any) -> Any | None:
+        """The value to load in place of an object that is capture's own."""
+        found = self._models.get(id(obj)) or self._parts.get(id(obj))
+        return None if found is None else found[1]
 
     def take_attributes(self, attributes: dict[str, Any], owner: Any) -> bool:
         """Let an object's value stand for the dict of its attributes; False where another object
@@ -98,6 +126,9 @@ class SideEffects:
     def forget(self) -> None:
         """Hold nothing any more."""
         self._values.clear()
+        self._models.clear()
+        self._models_of.clear()
+        self._parts.clear()
         self._attributes.clear()
         self._changed.clear()
         self.answers.clear()

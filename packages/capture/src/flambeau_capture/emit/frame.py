@@ -52,6 +52,7 @@ class FrameState:
     effects: Sequence[Replayable]
     grad_mode: bool | None
     level_of: Callable[[Any, bool], Level]  # the frame of a generator, and whether it has started
+    own_of: Callable[[Any], Value | None]  # the value that an object of capture's own stands for
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class FramePlan:
 
 def plan_return(state: FrameState, value: Value) -> FramePlan:
     """The frame ran to its end."""
-    writer = BytecodeWriter(state.body.code, state.level_of)
+    writer = BytecodeWriter(state.body.code, state.level_of, state.own_of)
     writer.load(value)
     _effects(writer, state)
     _fill_cells(writer, state, writer.used_cells)
@@ -98,7 +99,7 @@ def plan_break(state: FrameState, levels: Sequence[Level], names: EntryNames) ->
     levels: the frame under capture, then those it has inlined; the last is at the instruction.
     """
     outer = levels[0]
-    writer = BytecodeWriter(state.body.code, state.level_of)
+    writer = BytecodeWriter(state.body.code, state.level_of, state.own_of)
     _effects(writer, state)
     plan = None
     if len(levels) > 1:

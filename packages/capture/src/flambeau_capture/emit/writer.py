@@ -39,8 +39,14 @@ def _spelled(make: Callable[..., list[Instruction]]) -> Callable[..., None]:
 class BytecodeWriter:
     """Accumulates `early` (reads of the program's state) and `body` (everything after)."""
 
-    def __init__(self, code: CodeType, level_of: Callable[[Any, bool], Level]) -> None:
+    def __init__(
+        self,
+        code: CodeType,
+        level_of: Callable[[Any, bool], Level],
+        own_of: Callable[[Any], Value | None] = lambda _: None,
+    ) -> None:
         self.code = code
+        self._own_of = own_of  # the value that an object of capture's own stands for
         self._level_of = level_of  # the frame of a generator, and whether it has started
         self.early: list[Instruction] = []
         self._kept: dict[Source, str] = {}
@@ -51,6 +57,8 @@ class BytecodeWriter:
         self._temporaries: dict[int, tuple[Value, str]] = {}
         self._sources: dict[Source, str] = {}
         self._building: set[int] = set()
+        self._makers = 0  # how many of them are functions and classes
+        self._unfilled: list[tuple[Any, Value]] = []  # cells that are still empty, what they hold
         self._held: dict[str, Any] = {}
         self._count = 0
 
@@ -74,6 +82,7 @@ class BytecodeWriter:
     def building(self, value: Value) -> Iterator[None]:
         """The block pushes a new object, which is then kept for the next time it is loaded."""
         self._building.add(id(value))
+        self._makers += value.in_cells
         try:
             yield
         finally:
@@ -81,9 +90,16 @@ class BytecodeWriter:
         name = self._temporary()
         self.body += [*spelling.dup_top(), *spelling.store_fast(name)]
         self._temporaries[id(value)] = (value, name)
+        if value.in_cells:
+            self._makers -= 1
+            self._fill_cells()
 
     def load_const(self, value: Any) -> None:
         """Push an object. Of texts that look like names a code object keeps the interned one."""
+        own = self._own_of(value)
+        if own is not None:
+            self.load(own)
+            return
         named = type(value) is str and value.isascii() and value.replace("_", "a").isalnum()
         if named and sys.intern(value) is not value:
             self.body += [*spelling.load_const([value]), *spelling.load_const(0)]
@@ -132,6 +148,9 @@ class BytecodeWriter:
 
     def global_name(self, obj: Any) -> str:
         """A name that stands for an object in what `emit` spells; see `read`."""
+        own = self._own_of(obj)
+        if own is not None:
+            raise Unreconstructible(own, f"a part of {own.describe()}")
         name = f"__held_{len(self._held)}"
         self._held[name] = obj
         return name
@@ -142,9 +161,15 @@ class BytecodeWriter:
             name = self.outputs[node] = f"___out_{len(self.outputs)}"
         self.body += spelling.load_fast_bound(name)
 
-    def load_cell(self, name: str) -> None:
+    def load_cell(self, name: str, content: Value | None) -> None:
+        """Push a cell of the frame itself, which is filled at the end: with what may be called
+        before, as the methods of a key in a set are, it is filled here too."""
         self.used_cells.add(name)
         self.body += spelling.load_closure(name)
+        made = content is not None and content.in_cells and content.source is None
+        if content is not None and made and name in self.code.co_cellvars:
+            self._unfilled.append((name, content))
+            self._fill_cells()
 
     def load_generator(self, value: Value, frame: Any, started: bool) -> None:
         """Push a generator that is where an interpreted one is."""
@@ -162,8 +187,23 @@ class BytecodeWriter:
             self.call(make_generator, [*fixed, TupleValue(cells), TupleValue(given)])  # type: ignore[arg-type]
 
     def new_cell(self, cell: Any) -> None:
+        """Push a new cell. In the making of a function or a class, which may be in its own cells or
+        in those of what it leads to, such are put into cells once it is there."""
         content = cell.content
+        if content is not None and content.in_cells and self._makers:
+            self._unfilled.append((cell, content))
+            content = None
         self.call(_make_cell, [] if content is None else [content])
+
+    def _fill_cells(self) -> None:
+        while self._unfilled and not self._makers:
+            cell, content = self._unfilled.pop()
+            self.load(content)
+            if isinstance(cell, str):
+                self.body += spelling.store_deref(cell)
+            else:
+                self.load(cell)
+                self.store_attr("cell_contents")
 
     # -- calls ----------------------------------------------------------------------------------
 

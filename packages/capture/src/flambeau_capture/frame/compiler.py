@@ -84,7 +84,7 @@ class FrameCompiler:
             return SKIP
         if compat.foreign_modes():  # under them tensors are not what they seem
             return self._as_it_is(code, "FB0027", "what is called here is not plain tensors' work")
-        if is_packed_call(func, frame.arguments):
+        if not self.dynamics.data_sizes(code) and is_packed_call(func, frame.arguments):
             return self._as_it_is(code, "FB0004", f"{func.__qualname__} of a packed sequence")
         if not self._acquire():
             return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
@@ -201,6 +201,7 @@ class FrameCompiler:
         made = {id(guards): number for number, guards in enumerate(self.records.guards)}
         known = [entry.info for entry in entries if entry.info is not None]
         known.sort(key=lambda guards: -made.get(id(guards), -1))
+        known.sort(key=lambda guards: guards.misses(scope))
         found = [failure for info in known if (failure := info.explain(scope)) is not None]
         found += self.records.failures_of_ended(code, scope)
         if not found:

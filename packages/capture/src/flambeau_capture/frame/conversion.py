@@ -227,7 +227,8 @@ class FrameConversion:
         effects = session.heap.effects()
         self.changes = tuple(_changed(effects))
         mode = None if mode_now == grad_mode else mode_now
-        state = FrameState(frame.prepared.body, frame.cells, effects, mode, generator_level)
+        own_of = session.heap.own_of
+        state = FrameState(frame.prepared.body, frame.cells, effects, mode, generator_level, own_of)
         if isinstance(ended, Finished):
             return self._finished(session, state, ended)
         return self._stopped(session, state, ended)

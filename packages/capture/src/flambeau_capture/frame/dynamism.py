@@ -7,7 +7,8 @@ dimensions of a tensor that become symbols, and whether a number does. Invariant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -80,6 +81,18 @@ def mark_static(tensor: Any, dim: int | tuple[int, ...] | None = None) -> None:
     setattr(tensor, _STATIC, marked | static_dims(tensor))
     kept = {one: bounds for one, bounds in dynamic_dims(tensor).items() if one not in marked}
     setattr(tensor, _DYNAMIC, kept)
+
+
+@contextlib.contextmanager
+def marks_kept(tensor: Any) -> Iterator[None]:
+    """After it, a tensor has the marks of ours that it had before."""
+    before = {name: vars(tensor)[name] for name in (_DYNAMIC, _STATIC) if name in vars(tensor)}
+    try:
+        yield
+    finally:
+        for name in (_DYNAMIC, _STATIC):
+            vars(tensor).pop(name, None)
+        vars(tensor).update(before)
 
 
 def _dims(tensor: Any, dim: int | tuple[int, ...]) -> tuple[int, ...]:

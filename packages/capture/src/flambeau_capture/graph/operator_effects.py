@@ -78,6 +78,10 @@ class GraphEffects:
         """Whether there is anything."""
         return bool(self.other or self._written)
 
+    def writes(self) -> bool:
+        """Whether any memory was written to."""
+        return bool(self._written)
+
     def writes_to(self, tensors: Iterable[torch.Tensor]) -> bool:
         """Whether the memory of one of these was written to."""
         return any(

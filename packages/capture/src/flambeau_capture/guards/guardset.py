@@ -135,5 +135,9 @@ class Guards:
                 return failure_of(guard, scope)
         return None
 
+    def misses(self, scope: Scope) -> int:
+        """How many guards do not hold: how far a call is from the entry."""
+        return sum(not guard.holds(scope) for guard in self.items)
+
     def __str__(self) -> str:
         return "\n".join(f"- {guard}" for guard in self.items)

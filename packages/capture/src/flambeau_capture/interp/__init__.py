@@ -1,3 +1,10 @@
 """The symbolic interpreter: tracer, frames, opcode handlers."""
 
-from flambeau_capture.interp.opcodes import calls, containers, control_flow, operators, variables
+from flambeau_capture.interp.opcodes import (
+    calls,
+    class_bodies,
+    containers,
+    control_flow,
+    operators,
+    variables,
+)

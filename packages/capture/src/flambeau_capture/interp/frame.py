@@ -20,6 +20,7 @@ from flambeau_capture.interp.opcodes.registry import OpHandler, handler_of
 from flambeau_capture.observe import logs
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.objects.exceptions import ExceptionValue
@@ -157,6 +158,7 @@ class Frame:
         self.position = 0
         self.current: Instruction = self.prepared.body.instructions[0]
         self.keyword_names: tuple[str, ...] = ()
+        self.names: DictValue | None = None  # of the body of a class: its namespace
         self.returned: Value = Constant(None)
         self.yielded: Value | None = None
         self.finished = False
@@ -295,3 +297,13 @@ class Frame:
         line = positions.lineno if positions is not None else None
         name = self.tx.name_of(self.code)
         return UserLine(self.code.co_filename, line or self.code.co_firstlineno, name)
+
+
+def make_cells(frame: Frame) -> None:
+    """Cells of the frame's own variables (arguments among them) and of its function's closure."""
+    code = frame.code
+    for name in code.co_cellvars:
+        frame.cells[name] = CellValue(frame.variables.pop(name, None), name=name, tx=frame.tx)
+    if frame.function is not None and code.co_freevars:
+        for name, cell in zip(code.co_freevars, frame.function.closure()):
+            frame.cells[name] = cell

@@ -38,6 +38,7 @@ from flambeau_capture.interp.frame import (
     Frame,
     Prepared,
     Suspended,
+    make_cells,
     narrated,
     prepare,
 )
@@ -59,7 +60,7 @@ from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.call_rules import CallRule, rule_of
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
+from flambeau_capture.values.functions.variables import GlobalsScope
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import ask_length_hint, assume_entry, lacks
@@ -401,13 +402,18 @@ class SymbolicTracer:
 
     def guard(self, source: Source | None, kind: str, *params: Any) -> None:
         """Assume something about what a source holds."""
-        if source is None:
+        if source is None or self.is_own(source):
             return
         if isinstance(source, ConstantSource) and kind in _OF_THE_OBJECT_ITSELF:
             # the entry itself keeps the object, whose class a program may set
             if kind != "TYPE_MATCH" or trusted_class(type(source.object)):
                 return
         self.guards.add(source, kind, *params, user_line=self._user_line())
+
+    def is_own(self, source: Source) -> bool:
+        """Whether a source is in an object of capture's own, of which nothing is to be assumed."""
+        root = source.root() if self.heap.has_models() else None
+        return isinstance(root, ConstantSource) and self.heap.own_of(root.object) is not None
 
     def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
         """The dimensions of a tensor whose sizes are to be symbols, with their bounds."""
@@ -584,16 +590,6 @@ class SymbolicTracer:
             self._generators.add(made)
             return made
         return frame.run()
-
-
-def make_cells(frame: Frame) -> None:
-    """Cells of the frame's own variables (arguments among them) and of its function's closure."""
-    code = frame.code
-    for name in code.co_cellvars:
-        frame.cells[name] = CellValue(frame.variables.pop(name, None), name=name, tx=frame.tx)
-    if frame.function is not None and code.co_freevars:
-        for name, cell in zip(code.co_freevars, frame.function.closure()):
-            frame.cells[name] = cell
 
 
 def _equals(value: Any, other: Any) -> bool:

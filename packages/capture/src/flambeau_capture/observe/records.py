@@ -62,7 +62,8 @@ class FrameRecord:
 class RecompileRecord:
     """A call that no entry fitted: the function, and each entry's first guard that failed.
 
-    A failure holds the guard, what it expected and what it got; the newest entry's is the first.
+    A failure holds the guard, what it expected and what it got. That of the nearest entry, of which
+    the fewest guards failed, is the first; of entries as near, the newest one's.
     """
 
     function: str
@@ -72,7 +73,7 @@ class RecompileRecord:
 
     def __str__(self) -> str:
         first = self.failures[0]
-        more = f" (and {len(self.failures) - 1} older)" if len(self.failures) > 1 else ""
+        more = f" (and {len(self.failures) - 1} more entries)" if len(self.failures) > 1 else ""
         return (
             f"{self.function} ({self.filename}:{self.lineno}) is compiled again: "
             f"{first.guard} expected {first.expected}, got {first.got}{more}"

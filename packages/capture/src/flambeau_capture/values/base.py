@@ -77,6 +77,7 @@ class Value:
     """A value of the program. Every operation that a kind does not know is a graph break."""
 
     source: Source | None = None
+    in_cells = False  # whether it is made with cells, which may hold it
     built_once = False  # whether generated code that needs it twice is to have one object
     described = "{0.__class__.__name__}({0.cls.__name__})"  # a format of the value
 

@@ -62,6 +62,10 @@ def wraps_if(test: Callable[[Any], bool], priority: int) -> Callable[[W], W]:
 
 def wrap_object(tx: Tracer, obj: Any, source: Source) -> Value:
     """The value of an existing object; the same object is always the same value."""
+    if tx.heap.has_models():
+        represented: Value | None = tx.heap.find_model(obj)
+        if represented is not None:
+            return represented
     kind = type(obj)
     wrapper = None if compares_itself(kind) else _BY_TYPE.get(kind)
     if wrapper is None:

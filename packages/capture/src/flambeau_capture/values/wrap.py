@@ -62,6 +62,8 @@ _FROZEN: tuple[type, ...] = (
 
 @wraps_type(*LITERALS)
 def wrap_literal(tx: Tracer, obj: Any, source: Source) -> Value:
+    if tx.is_own(source):
+        return Constant(obj)
     if type(obj) in (int, float) and obj == obj and tx.varies(source, obj):
         made = tx.shapes.number(obj, source)
         if isinstance(made, NUMBERS):

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import (
     Check,
@@ -170,6 +172,29 @@ def live(loop: Loop) -> int:
                 needed[value] = max(needed.get(value, 0), until)
     waiting = (sum(level[k] <= at < until for k, until in needed.items()) for at in range(last))
     return len(totals) + len(shared) + max(waiting, default=0)
+
+
+def pressure(loop: Loop, looped: bool) -> float:
+    """Registers for each element of a row: the most values alive at once in the body's order (half
+    precision two to a register, truths four), and a partial result of each reduction where rows
+    are `looped` over in steps."""
+    _, element = levels(loop)
+    last = {k: i for i, instr in enumerate(loop.body) for k in operands(instr)}
+    alive: set[int] = set()
+    most = partial = 0.0
+    for i, instr in enumerate(loop.body):
+        if isinstance(instr, Reduce):
+            partial += looped * (2 if instr.kind == "welford" else 1)
+        elif element[i] and not isinstance(instr, Store | Check):
+            alive.add(i)
+        most = max(most, sum(_registers(loop.body[k]) for k in alive))
+        alive = {k for k in alive if last.get(k, -1) > i}
+    return partial + most
+
+
+def _registers(instr: Instr) -> float:
+    assert not isinstance(instr, Store | Check)
+    return max(0.25 if instr.dtype == torch.bool else 0.5, instr.dtype.itemsize / 4)
 
 
 def _of_all_rows(loop: Loop) -> list[Load]:

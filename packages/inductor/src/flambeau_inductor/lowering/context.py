@@ -2,21 +2,22 @@
 
 In: the graph being built, the values of FX nodes. Out: nodes, and the layouts of values. Invariant:
 a node made here is in the graph's order; a view of a view is one view, a view of a constant is a
-constant; lowering neither measures nor looks at the disk: without anybody to ask, the library is
-torch's own choice.
+constant, but for a part of it that the caller sees; lowering neither measures nor looks at the
+disk: without anybody to ask, the library is torch's own choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
 from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
-from flambeau_inductor.indexing import Expr, Size, is_long, plain, same_sizes, simplify
+from flambeau_inductor.indexing import Expr, Size, is_long, plain, same_sizes, simplify, surely_less
 from flambeau_inductor.ir.call_with_epilogue import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
@@ -75,8 +76,9 @@ class Context:
 
     `after`: the function that the library is to apply to what it computes, if there is one.
     `written_parts`: FX nodes that write a part of a tensor which nobody needs as it was before, and
-    whether nobody reads it. `metas`, `values`: of the results of the node, as sizes here and as in
-    the graph. `read`: floats that depend on data.
+    whether nobody reads it. `seen`: whether the caller sees the node's memory. `metas`, `values`:
+    of the results of the node, as sizes here and as in the graph; `first_alone`: nobody reads
+    another one than the first. `read`: floats that depend on data.
     """
 
     graph: TensorGraph
@@ -86,8 +88,10 @@ class Context:
     deterministic: bool
     written_parts: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
+    seen: bool = False
     metas: tuple[Layout | None, ...] = ()
     values: Sequence[Any] = ()
+    first_alone: bool = True
     read: list[NumberTensor] = field(default_factory=list)
     counter: int = 0
     seen_checks: set[tuple[int, Size, bool]] = field(default_factory=set)
@@ -161,7 +165,8 @@ class Context:
         if same_sizes(sizes, base.shape) and _is_identity(index, sizes):
             return base
         define = base.define
-        if isinstance(define, Literal):
+        part = self.seen and surely_less(prod(sizes), base.numel)
+        if isinstance(define, Literal) and not part:
             return self.node(sizes, base.dtype, base.device, define)
         if isinstance(define, Position):
             moved = simplify(at((define.index,), index)[0], ranges)

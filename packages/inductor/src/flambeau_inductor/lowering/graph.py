@@ -62,6 +62,7 @@ from flambeau_inductor.lowering.context import (
 )
 from flambeau_inductor.lowering.registry import rule_of
 from flambeau_inductor.lowering.sizes import GraphSizes
+from flambeau_inductor.node_queries import escaping
 from flambeau_inductor.options import ALL, Fuel
 from flambeau_inductor.runtime.report import Fallback
 
@@ -103,9 +104,9 @@ def lower_graph(
     env: dict[fx.Node, Any] = {}
     given = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     ctx.sizes.expect([n for x in given for n in (x.shape if isinstance(x, torch.Tensor) else (x,))])
-    position = 0
+    position, seen = 0, escaping(gm.graph)
     for node in gm.graph.nodes:
-        ctx.origin, ctx.counter = node.name, 0
+        ctx.origin, ctx.counter, ctx.seen = node.name, 0, node in seen
         if node.op == "placeholder":
             if "val" not in node.meta and example_inputs is not None:
                 node.meta["val"] = example_inputs[position]
@@ -212,7 +213,7 @@ def _with_epilogue(ctx: Context, node: fx.Node, outer: dict[fx.Node, Any]) -> An
         if taken and each in fused.nodes:
             _count(ctx, each)
             continue
-        ctx.origin, ctx.counter = each.name, 0
+        ctx.origin, ctx.counter, ctx.seen = each.name, 0, False
         ctx.after = fused if taken and each is fused.call else None
         env[each], ctx.after = _call(ctx, each, env), None
         if each is fused.call:
@@ -241,6 +242,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     if prim is not None and "mutating" in prim.tags:
         raise LoweringError(f"{node.name}: {name} writes to its argument; graphs are functional")
     ctx.metas, ctx.values = metas_of(node, ctx.sizes), values_of(node)
+    ctx.first_alone = len(ctx.metas) == 1 or all(map(_is_first, node.users))
     devices = {meta.device.type: meta.device for meta in ctx.metas if meta is not None}
 
     def given(part: Any) -> Any:
@@ -271,6 +273,11 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
             reason = str(error)
     ctx.graph.fallbacks.append(Fallback(str(node.target), reason, node.name))
     return library_call(ctx, node.target, args, kwargs, value_of(node))
+
+
+def _is_first(user: fx.Node) -> bool:
+    """Whether a user of several results takes the first of them, or takes another for nobody."""
+    return user.target is operator.getitem and bool(user.args[1] == 0 or not user.users)
 
 
 ITEM = torch.ops.aten._local_scalar_dense.default
@@ -325,7 +332,8 @@ def _unheld(ctx: Context, node: fx.Node) -> str | None:
     """Why no kernel can work on these numbers; None if one can."""
     tensors = [n for n in node.all_input_nodes if not isinstance(n.meta.get("val"), SYMBOLIC)]
     operands = [m for source in tensors for m in metas_of(source, ctx.sizes)]
-    dtypes = (meta.dtype for meta in (*operands, *ctx.metas) if meta is not None)
+    results = ctx.metas[:1] if ctx.first_alone else ctx.metas
+    dtypes = (meta.dtype for meta in (*operands, *results) if meta is not None)
     unheld = next((dtype for dtype in dtypes if dtype not in KERNEL_DTYPES), None)
     return None if unheld is None else f"no kernel holds {unheld}"
 

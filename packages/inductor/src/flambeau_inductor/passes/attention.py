@@ -18,6 +18,7 @@ from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.ir.nodes import name_of
+from flambeau_inductor.node_queries import dtype_of, static_shape, val_of
 from flambeau_inductor.passes.attention_scores import (
     DTYPES,
     LEAST_LENGTH,
@@ -30,7 +31,6 @@ from flambeau_inductor.passes.attention_scores import (
     scores,
     scores_of,
 )
-from flambeau_inductor.passes.node_queries import dtype_of, static_shape, val_of
 from flambeau_inductor.passes.rewriter import Call, Match, Named, Pattern, Rule, Seen, Value, ops
 
 CUDA_WIDTHS = 8

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from flambeau_inductor.node_queries import dtype_of, op_of
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.node_queries import dtype_of, op_of
 from flambeau_inductor.passes.rewriter import (
     REST,
     Look,

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from flambeau_inductor._torch_compat import OpOverload
 from flambeau_inductor.ir.nodes import PRIMITIVES
-from flambeau_inductor.passes.node_queries import OURS, op_of, storage_of, val_of, written
+from flambeau_inductor.node_queries import OURS, op_of, storage_of, val_of, written
 
 MOST_ELEMENTS = 1 << 26
 """Of any value on the way."""

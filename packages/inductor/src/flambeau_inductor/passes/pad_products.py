@@ -23,15 +23,8 @@ from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.ir.nodes import name_of
+from flambeau_inductor.node_queries import escaping, has_tag, readers, static_shape, strides, val_of
 from flambeau_inductor.passes.epilogues import COMPUTING
-from flambeau_inductor.passes.node_queries import (
-    escaping,
-    has_tag,
-    readers,
-    static_shape,
-    strides,
-    val_of,
-)
 from flambeau_inductor.passes.rewriter import Ledger
 from flambeau_inductor.templates.gemm.alignment import (
     PIECE,

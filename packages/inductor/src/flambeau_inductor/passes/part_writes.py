@@ -16,7 +16,7 @@ from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.ir.nodes import name_of
-from flambeau_inductor.passes.node_queries import escaping, strides, val_of
+from flambeau_inductor.node_queries import escaping, strides, val_of
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Named, Rule, Value, ops, rewrite
 from flambeau_inductor.passes.simplify import sizes_of
 

@@ -17,7 +17,12 @@ from flambeau_inductor.passes.pad_products import pad_products
 from flambeau_inductor.passes.part_writes import merge_part_writes
 from flambeau_inductor.passes.rewriter import Ledger, Rule
 from flambeau_inductor.passes.rewriter import rewrite as apply_rules
-from flambeau_inductor.passes.simplify import FOLDING, drop_redundant, merge_equal, remove_dead
+from flambeau_inductor.passes.simplify import (
+    drop_redundant,
+    fold_constants,
+    merge_equal,
+    remove_dead,
+)
 from flambeau_inductor.passes.transfers import gather_transfers
 
 GraphPass = Pass[PassContext, fx.Graph]
@@ -42,7 +47,7 @@ def _rules(name: str, rules: Sequence[Rule]) -> GraphPass:
 
 
 PRIMITIVE_PASSES: tuple[GraphPass, ...] = (
-    _rules("fold_constants", FOLDING),
+    _pass("fold_constants", fold_constants),
     _pass("drop_redundant", drop_redundant),
     _pass("merge_equal", lambda graph, _: merge_equal(graph)),
     _pass("merge_part_writes", merge_part_writes),

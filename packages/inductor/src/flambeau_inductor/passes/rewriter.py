@@ -19,8 +19,8 @@ from typing import Any
 from torch import fx
 
 from flambeau_inductor.ir.nodes import name_of
+from flambeau_inductor.node_queries import erase_unused, op_of, static_shape
 from flambeau_inductor.passes.constants import Constants
-from flambeau_inductor.passes.node_queries import erase_unused, op_of, static_shape
 
 COMMUTATIVE = frozenset(
     {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"}

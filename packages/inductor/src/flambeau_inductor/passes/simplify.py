@@ -19,7 +19,7 @@ from torch import fx
 
 from flambeau_inductor._torch_compat import OpOverload, depends_on_data, has_effect
 from flambeau_inductor.ir.nodes import name_of
-from flambeau_inductor.passes.node_queries import MOVES, escaping, has_tag, placed, same_meta
+from flambeau_inductor.node_queries import MOVES, escaping, has_tag, placed, same_meta
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
 POINTWISE = frozenset(name for name, prim in PRIMS.items() if "pointwise" in prim.tags) | {"cast"}
@@ -64,9 +64,16 @@ def _folded(m: Match) -> fx.Node | None:
     return m.call(PRIMS["full"].overload, sizes, made, dtype=meta.dtype, device=meta.device)
 
 
-FOLDING = (
-    Rule("fold_constants", (Call(POINTWISE | MOVES | {"device_put"}, (), _are_numbers),), _folded),
-)
+def fold_constants(graph: fx.Graph, ledger: Ledger | None = None) -> int:
+    """Replace calls on numbers by numbers. A view that the caller sees stays a part of the memory
+    that it is a view of."""
+    seen = escaping(graph)
+
+    def inside(node: fx.Node) -> bool:
+        return _are_numbers(node) and not (node in seen and has_tag(node, "view"))
+
+    calls = Call(POINTWISE | MOVES | {"device_put"}, (), inside)
+    return rewrite(graph, (Rule("fold_constants", (calls,), _folded),), ledger)
 
 
 def _in_order(node: fx.Node) -> bool:

@@ -15,7 +15,7 @@ from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.ir.nodes import name_of, value_of
-from flambeau_inductor.passes.node_queries import escaping
+from flambeau_inductor.node_queries import escaping
 
 CAT, DEVICE_PUT = PRIMS["cat"].overload, PRIMS["device_put"].overload
 RESHAPE, SLICE = PRIMS["reshape"].overload, PRIMS["slice"].overload

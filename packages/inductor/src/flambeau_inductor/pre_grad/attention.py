@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from flambeau_inductor.node_queries import argument, op_of, under_autocast, val_of
 from flambeau_inductor.passes.attention_scores import (
     DTYPES,
     LEAST_LENGTH,
@@ -28,7 +29,6 @@ from flambeau_inductor.passes.attention_scores import (
     scores,
     scores_of,
 )
-from flambeau_inductor.passes.node_queries import argument, op_of, under_autocast, val_of
 from flambeau_inductor.passes.rewriter import (
     Argument,
     Call,

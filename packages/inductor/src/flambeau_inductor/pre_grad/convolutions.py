@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flambeau_inductor.passes.node_queries import erase_unused, op_of, val_of
+from flambeau_inductor.node_queries import erase_unused, op_of, val_of
 from flambeau_inductor.passes.rewriter import Call, Ledger, Match, Rule, Value, ops, rewrite
 
 LINEAR = ("conv1d", "conv2d", "conv3d", "linear")

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from flambeau_inductor._torch_compat import encoder_layer
-from flambeau_inductor.passes.node_queries import val_of
+from flambeau_inductor.node_queries import val_of
 from flambeau_inductor.passes.rewriter import Call, Match, Rule
 
 OPERANDS = 18

@@ -23,14 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flambeau_inductor.passes.node_queries import (
-    AUGMENTED,
-    argument,
-    op_of,
-    storage_of,
-    val_of,
-    written,
-)
+from flambeau_inductor.node_queries import AUGMENTED, argument, op_of, storage_of, val_of, written
 from flambeau_inductor.tuning import host_tuning, tuning_of
 
 IMAGE = 4

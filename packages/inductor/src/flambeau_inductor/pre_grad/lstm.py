@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flambeau_inductor.passes.node_queries import under_autocast, val_of
+from flambeau_inductor.node_queries import under_autocast, val_of
 from flambeau_inductor.passes.rewriter import Ledger, Match, Rule, ops, rewrite_module
 from flambeau_inductor.runtime.gpu import cudnn_lstm
 from flambeau_inductor.runtime.gpu.cudnn_lstm import LSTM_MODE, PARAMETERS

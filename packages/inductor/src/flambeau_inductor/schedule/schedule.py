@@ -22,6 +22,7 @@ from flambeau_inductor.schedule.gpu.rematerialize import (
 )
 from flambeau_inductor.schedule.gpu.row_column_fusion import fuse_rows_and_columns, pipeline_columns
 from flambeau_inductor.schedule.gpu.split_reduction import split_reductions
+from flambeau_inductor.schedule.gpu.unroll import unroll_short_axes
 from flambeau_inductor.schedule.materialize.materialize import materialize
 from flambeau_inductor.schedule.memory.coalesce_copies import coalesce_copies
 from flambeau_inductor.schedule.memory.order import reorder_for_peak_memory, sink_loops
@@ -50,6 +51,7 @@ LOOP_PASSES: tuple[Pass[PassContext, Program], ...] = (
     Pass("pipeline_columns", pipeline_columns),
     Pass("inline_row_scalars", inline_row_scalars),
     Pass("compute_elements_again", compute_elements_again),
+    Pass("unroll_short_axes", unroll_short_axes),
     Pass("split_reductions", split_reductions),
     Pass("sink_loops", sink_loops),
     Pass("overlap_communication", overlap_communication),

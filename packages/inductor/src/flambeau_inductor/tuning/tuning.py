@@ -42,6 +42,7 @@ class Tuning:
     parts_rate: float
     program_start: float
     launch: float
+    step_latency: float
     full_tile: int
     tile_power: float
     tile_bytes: int
@@ -49,6 +50,9 @@ class Tuning:
     small_tiles: tuple[Row, ...]
     short_inner: int
     vector_rows: int
+    few_rows: int
+    few_row_tiles: tuple[tuple[int, int, int, int, int], ...]
+    few_row_bytes: tuple[int, int]
     described_tiles: tuple[Row, ...]
     short_described_tiles: tuple[Row, ...]
     window_tiles: tuple[Row, ...]
@@ -91,6 +95,7 @@ class Tuning:
     added_rows_bytes: int
     added_rows_widths: tuple[int, int]
     group_norm_bytes: int
+    joined_launches: int
     recorded_launches: int
     walked_bytes: int
     raced_points: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
+import triton
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
@@ -25,6 +27,7 @@ from flambeau_inductor.ir.loops import Load, Loop, Store
 from tests.codegen import loops
 
 BF16, F32 = torch.bfloat16, torch.float32
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
 """Every class for every capability, not for one each."""
 
@@ -71,6 +74,8 @@ def classes() -> list[Loop]:
         loops.transpose_add(columns, rows),
         loops.embedding(rows, 768),
         Loop("every_function", loops.loop("", (65536,), (), []).x, (), tuple(body)),  # type: ignore[arg-type]
+        *(loops.sums_of_many(12288, 1568, many) for many in (1, 4, 8, 12, 16)),
+        *(loops.sums_of_many(512, 20480, many, down=False) for many in (1, 4, 8, 12, 16)),
     ]
 
 
@@ -88,6 +93,16 @@ def dtypes_of(loop: Loop) -> dict[str, torch.dtype]:
 def local_bytes(ptx: str) -> int:
     """Bytes of local memory that a thread sets aside, summed over functions."""
     return sum(map(int, re.findall(r"^\s*\.local .*__local_depot\d+\[(\d+)\]", ptx, re.M)))
+
+
+def stack_bytes(cubin: bytes) -> int:
+    """Bytes of local memory of a thread as the assembler set them aside: registers that spill."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        dump = [str(CUOBJDUMP), "--dump-resource-usage", file.name]
+        said = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
+    return sum(map(int, re.findall(r"STACK:(\d+)", said)))
 
 
 def main(capabilities: list[int]) -> None:
@@ -109,6 +124,7 @@ def main(capabilities: list[int]) -> None:
                         "shared": compiled.metadata.shared,
                         "wide_loads": compiled.asm["ptx"].count(".v4.b32"),
                         "asserts": compiled.asm["ptx"].count("__assertfail"),
+                        "stack": stack_bytes(compiled.asm["cubin"]),
                         "local": local_bytes(compiled.asm["ptx"]),
                     }
                 )

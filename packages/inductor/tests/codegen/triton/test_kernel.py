@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
 import torch
 from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import generate
+from flambeau_inductor.codegen.triton.occupancy import spills
 from flambeau_inductor.codegen.triton.reductions import online_sums
-from flambeau_inductor.codegen.triton.tiling import choose
-from flambeau_inductor.indexing import as_expr
+from flambeau_inductor.codegen.triton.tiling import Dimension, choose
+from flambeau_inductor.indexing import Var, as_expr
 from flambeau_inductor.ir.loops import (
     Axis,
     Const,
@@ -23,6 +26,7 @@ from flambeau_inductor.ir.loops import (
     Reduce,
     Store,
 )
+from flambeau_inductor.ir.operands import pressure
 
 from tests.codegen import loops
 from tests.codegen.triton.run import run_loop
@@ -92,18 +96,26 @@ def test_what_costs_much_is_not_computed_again_for_each_reduction() -> None:
     assert kernels[0].source.count("* -1.0") > 1 and kernels[1].source.count("fm.erf(") == 1
 
 
-@pytest.mark.parametrize(("dtype", "warps"), [(torch.bfloat16, 16), (torch.float32, 8)])
-def test_columns_that_are_stored_too_have_more_warps(dtype: torch.dtype, warps: int) -> None:
-    at = loops.r() * 512 + loops.x()
-    sums: list[Instr] = [
-        Load("in0", at, dtype),
-        Point("cast", (0,), torch.float32),
-        Reduce("sum", 1, torch.float32),
-        Store("sums", loops.x(), 2),
-    ]
-    assert choose(loops.loop("sums", (512,), (4096,), sums)).warps == 8
-    both: list[Instr] = [*sums, Point("neg", (0,), dtype), Store("out", at, 4)]
-    assert choose(loops.loop("sums", (512,), (4096,), both)).warps == warps
+def _elements(loop: Loop) -> float:
+    """Of a thread at a time."""
+    tiling = choose(loop)
+    return math.prod(each.block for each in tiling.dimensions) / (32 * tiling.warps)
+
+
+@pytest.mark.parametrize("rows", [512, 4096, 12288])
+def test_threads_hold_fewer_elements_of_which_more_values_are_alive(rows: int) -> None:
+    few, many = loops.sums_of_many(rows, 2048, 2), loops.sums_of_many(rows, 2048, 14)
+    assert pressure(few, looped=True) < pressure(many, looped=True)
+    assert _elements(few) > _elements(many)
+    for loop in (few, many):
+        tiling = choose(loop)
+        assert not spills(loop, _elements(loop), tiling.warps, tiling.looped)
+
+
+@pytest.mark.parametrize("length", [20480, 32768])
+def test_long_rows_that_would_spill_are_read_in_steps(length: int) -> None:
+    assert not choose(loops.sums_of_many(512, length, 1, down=False)).looped
+    assert choose(loops.sums_of_many(512, length, 6, down=False)).looped
 
 
 def test_numbers_of_rows_do_not_turn_sums_of_columns(tmp_path: Path) -> None:
@@ -327,3 +339,46 @@ def test_rows_that_are_read_once_are_not_kept_in_the_cache(dtype: torch.dtype) -
     assert (tiling.looped, tiling.warps, tiling.dimensions[1].block) == (True, 4, 4096)
     dtypes = dict.fromkeys(("grad", "unit", "weight"), dtype) | {"sums": torch.float32}
     assert "evict" not in generate(once, dtypes, dict.fromkeys(dtypes, 1 << 20)).source
+
+
+def per_head(heads: int, keys: int, width: int) -> Loop:
+    """A product of each head's query, scaled, with each of its keys."""
+    h, k, w = Var("h"), Var("k"), Var("w")
+    body = (
+        Load("q", h * width + w, torch.float32),
+        Load("scale", h, torch.float32),
+        Point("mul", (0, 1), torch.float32),
+        Load("keys", (h * keys + k) * width + w, torch.float32),
+        Point("mul", (2, 3), torch.float32),
+        Reduce("sum", 4, torch.float32),
+        Store("out", h * keys + k, 5),
+    )
+    return Loop("per_head", (Axis("h", heads), Axis("k", keys)), (Axis("w", width),), body)
+
+
+@pytest.mark.parametrize("keys", [512, 80, 3])
+def test_what_a_block_has_one_of_is_read_once(keys: int, tmp_path: Path) -> None:
+    """Where blocks lie within a head, its query is read and scaled once for all keys of a block."""
+    heads, width = 3, 64
+    loop = per_head(heads, keys, width)
+    q, scale, k = torch.randn(heads, width), torch.randn(heads), torch.randn(heads, keys, width)
+    out = poisoned(heads, keys)
+    run_loop(loop, {"q": q, "scale": scale, "keys": k, "out": out}, tmp_path)
+    expected = torch.einsum("hw,hkw->hk", q * scale[:, None], k)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+    block = next(d for d in choose(loop).dimensions if d.name == "x")
+    assert block.same_in_block == ({"h"} if keys % block.block == 0 and block.block > 1 else set())
+
+
+@pytest.mark.parametrize("sizes", [(6, 4, 8), (6, 5, 8), (6, 4, 3)], ids=str)
+def test_axes_over_whole_blocks_are_the_same_within_one(sizes: tuple[int, ...]) -> None:
+    axes = tuple(Axis(f"x{n}", size) for n, size in enumerate(sizes))
+    dimension = Dimension("x", axes, 8)
+    for block in range(-(-prod(sizes) // 8)):
+        points = [p for p in range(8 * block, 8 * block + 8) if p < prod(sizes)]
+        for name in dimension.same_in_block:
+            below = prod(sizes[int(name[1:]) + 1 :])
+            assert len({p // below for p in points}) == 1
+    assert dimension.same_in_block == {(6, 4, 8): {"x0", "x1"}, (6, 5, 8): {"x0", "x1"}}.get(
+        sizes, set()
+    )

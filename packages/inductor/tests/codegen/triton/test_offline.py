@@ -52,6 +52,11 @@ def test_nothing_spills_to_local_memory(report: list[dict[str, object]]) -> None
     assert {name for name in spilled if "every_function" not in name} == set()
 
 
+def test_reductions_have_registers_for_what_they_hold(report: list[dict[str, object]]) -> None:
+    sums = [row for row in report if "sums_of_many" in str(row["kernel"])]
+    assert len(sums) >= 10 and [row for row in sums if int(str(row["stack"])) > 16] == []
+
+
 def test_big_rows_use_wide_loads(report: list[dict[str, object]]) -> None:
     softmax = [row for row in report if row["kernel"] in ("0:softmax", "26:softmax", "27:softmax")]
     assert len(softmax) == 3 and all(int(str(row["wide_loads"])) > 0 for row in softmax)

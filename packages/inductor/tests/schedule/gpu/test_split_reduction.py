@@ -39,6 +39,11 @@ CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
     "layer norm": (lambda x: torch.nn.functional.layer_norm(x, (360,)), (3, 360)),
     "batch norm": (_batch_norm, (8, 3, 6, 5)),
     "prime": (lambda x: x.sum(1), (2, 401)),
+    "winner": (lambda x: (x.argmax(1), x.argmin(1), x.amax(1)), (3, 400)),
+    "winner of all": (lambda x: (x * 2).argmax(), (6, 50)),
+    "first of many": (lambda x: (x > 0.5).float().argmax(1), (3, 400)),
+    "whole numbers": (lambda x: (x * 3).to(torch.int32).argmin(1), (3, 400)),
+    "none is a number": (lambda x: torch.where(x > 1.5, torch.nan, x).argmax(1), (3, 400)),
     "element stores": (lambda x: (x * 2, (x * 2).sum(1)), (2, 256)),
 }
 
@@ -81,11 +86,10 @@ def test_parts_are_enough_programs_and_long_enough() -> None:
     [
         loops.reduction("sum", 64, 4096, torch.float32, torch.float32),
         loops.reduction("sum", 2, 15, torch.float32, torch.float32),
-        loops.reduction("argmax", 2, 4096, torch.float32, torch.int64),
         loops.pointwise("exp", 1, 4096, torch.float32, torch.float32),
         loops.scatter_add(64),
     ],
-    ids=["rows enough", "short rows", "positions", "no reduction", "atomic"],
+    ids=["rows enough", "short rows", "no reduction", "atomic"],
 )
 def test_what_does_not_profit_stays_whole(loop: Loop) -> None:
     assert _split(loop) == (loop,)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from flambeau_inductor.templates.gemm.tiles import GemmShape, candidates
+from flambeau_inductor.templates.joint_launch import join_small
 from flambeau_inductor.templates.selection.select import select_by_model
 from torch.nn import functional as F
 
@@ -141,3 +142,56 @@ def test_tiles_of_two_programs_are_preferred_where_a_wave_would_be_left_over() -
     tile = candidates(GemmShape(12608, 768, 768, 1, 2), described=True)[0]
     assert (tile.rows, tile.columns, tile.resident) == (128, 128, 2)
     assert candidates(GemmShape(4096, 4096, 4096, 1, 2), described=True)[0].resident == 1
+
+
+def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> Any:
+    return F.silu(F.linear(x, gate)) * F.linear(x, up)
+
+
+def projections(x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    return F.linear(x, q), F.linear(x, k), F.linear(x, v)
+
+
+def alone(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return F.linear(x, w)
+
+
+def by_columns(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return x @ w
+
+
+@pytest.mark.parametrize(
+    "fn, shapes, taken",
+    [
+        (alone, ((2, 2048), (2048, 2048)), True),
+        (alone, ((16, 4096), (4096, 4096)), True),
+        (gated, ((4, 2048), (8192, 2048), (8192, 2048)), True),
+        (alone, ((17, 2048), (2048, 2048)), False),
+        (alone, ((4, 2048), (128256, 2048)), False),
+        (alone, ((4, 256), (256, 256)), False),
+        (by_columns, ((4, 2048), (2048, 2048)), False),
+    ],
+)
+def test_a_few_rows_by_a_matrix_of_some_megabytes_are_the_template_s(
+    fn: Any, shapes: tuple[tuple[int, ...], ...], taken: bool
+) -> None:
+    program = program_of(fn, *shapes)
+    made = select_by_model(program)
+    assert (not calls(made.program)) == taken
+    if taken:
+        sound(made.program)
+        assert all(16 == dict(k.constants)["YBLOCK"] for k in made.kernels.values())
+
+
+def test_products_of_the_same_few_rows_are_one_launch() -> None:
+    """They are in one kernel, and what one of them writes is not what another one reads."""
+    program = program_of(projections, (4, 2048), (2048, 2048), (512, 2048), (512, 2048))
+    made = select_by_model(program)
+    assert join_small(made) == 2
+    (loop,) = (s.loop for s in made.program.steps if isinstance(s, RunLoop))
+    operands = {b.name for b in made.program.inputs}
+    assert operands <= set(made.kernels[loop.name].arguments)
+    chain = program_of(
+        lambda x, a, b: F.linear(F.linear(x, a), b), (4, 2048), (2048, 2048), (2048, 2048)
+    )
+    assert join_small(select_by_model(chain)) == 0

@@ -135,7 +135,7 @@ class GraphSymbols:
         found: list[Tree] = []
         for relation, left, right in facts:
             now = left.xreplace(equal)
-            if relation in compat.BOUNDS and right is not None:
+            if relation in compat.BOUNDS and right is not None and now.free_symbols:
                 found.append([relation, self.tree(now), self.tree(right)])
             elif not relation and now is not compat.symbolic("true"):
                 found.append(self.tree(now))

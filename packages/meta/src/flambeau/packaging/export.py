@@ -86,16 +86,22 @@ class Exported(flambeau_capture.Exported):
         return found if self.open_sizes is None else found + self.open_sizes.lines()
 
 
-def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
+def export(
+    fn: Callable[..., Any], *args: Any, dynamic_shapes: Any = None, **kwargs: Any
+) -> Exported:
     """One graph of the whole call `fn(*args, **kwargs)`, which is captured and not run: arguments,
     parameters, buffers and generators are as they were.
 
-    Dimensions of arguments that `flambeau.mark_dynamic` was called for are left open.
+    dynamic_shapes: the sizes to leave open, a dict by the arguments' names or a tuple by their
+    places, nested as they are. For a tensor it has a dict by dimension or a tuple: a `Dim`, a name
+    (dimensions of one name are equal), None or a number for a constant, or what `torch.export`
+    takes there. None: the dimensions that `flambeau.mark_dynamic` was called for are left open.
 
-    Raises `flambeau_capture.Unsupported` with the user's line where a graph breaks, and
-    `flambeau_capture.ExportError` where the call changes objects besides tensors.
+    Raises `flambeau.Unsupported` with the user's line where a graph breaks, and
+    `flambeau.ExportError` where the call changes objects besides tensors, and where the program
+    makes a constant of a size that is declared open.
     """
-    made = flambeau_capture.export(fn, *args, **kwargs)
+    made = flambeau_capture.export(fn, *args, dynamic_shapes=dynamic_shapes, **kwargs)
     given = {each.name: getattr(made, each.name) for each in fields(made)}
     if made.open_sizes is not None:
         given |= _with_data(made)
@@ -128,8 +134,14 @@ def open_form(
     equal: list[tuple[int, int, Any]] = []
     shapes: dict[int, tuple[Any, ...]] = {}
     tensors = [at for at, each in enumerate(made.examples) if hasattr(each, "shape")]
-    for at, fake in zip(tensors, sizes.placeholders, strict=True):
-        trees = [sizes.size(number) for number in fake.shape]
+    found = {
+        at: [sizes.size(number) for number in fake.shape]
+        for at, fake in zip(tensors, sizes.placeholders, strict=True)
+    }
+    for (at, dim), name in _declared_names(made).items():
+        if found[at][dim][0] == "s":
+            names[found[at][dim][1]] = name
+    for at, trees in found.items():
         for dim, tree in enumerate(trees):
             if not isinstance(tree, int):
                 equal.append((at, dim, tree))
@@ -139,8 +151,14 @@ def open_form(
     missing = [names[number] for number in range(len(names)) if number not in places]
     if missing:
         raise CannotKey(f"{missing[0]}, which no argument has as a size")
-    found = tuple(places[number] for number in range(len(names)))
-    return OpenForm(tuple(names), found, tuple(equal), tuple(sizes.conditions())), shapes
+    where = tuple(places[number] for number in range(len(names)))
+    return OpenForm(tuple(names), where, tuple(equal), tuple(sizes.conditions())), shapes
+
+
+def _declared_names(made: flambeau_capture.Exported) -> dict[tuple[int, int], str]:
+    """The names that sizes were declared by, by argument and dimension."""
+    known = made.open_sizes
+    return {} if known is None else {known.places[symbol]: n for symbol, n in known.names.items()}
 
 
 def load_export(path: str | Path) -> Exported:

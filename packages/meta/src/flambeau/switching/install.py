@@ -39,8 +39,8 @@ NAMES: Mapping[str, str] = {
         "set_default_backend set_enable_guard_collectives set_stance substitute_in_graph"
     ),
     STACK["dynamo"]: (
-        "allow_in_graph disallow_in_graph list_backends optimize optimize_assert reset run "
-        "set_stance substitute_in_graph"
+        "allow_in_graph disallow_in_graph explain list_backends optimize optimize_assert reset "
+        "run set_stance substitute_in_graph"
     ),
 }
 #: the functions of torch that only pass a program's call of `torch.compile` on

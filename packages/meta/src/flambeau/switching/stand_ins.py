@@ -265,6 +265,11 @@ def run(original: Original, fn: Any = None) -> Any:
     return flambeau_capture.run(fn)
 
 
+def explain(original: Original, f: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch._dynamo.explain`: what torch's compiler says, of what `torch.compile` was given."""
+    return original(innermost(f), *args, **kwargs)
+
+
 class set_stance:
     """`torch.compiler.set_stance`: at once, as a context manager, or as a decorator."""
 

@@ -50,20 +50,24 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 _REASON = "FB0004"
 LAYERS = frozenset(kind.forward for kind in (torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU))
 
-breaks(
-    _REASON, rnn.pack_padded_sequence, rnn.pack_sequence, rnn.pad_packed_sequence,
-    rnn.unpad_sequence,
-)  # fmt: skip
+
+def _refuse_packing(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> None:
+    if not tx.data_sizes():
+        raise Break(_REASON, f"call_function {describe_call(fn.real, args)}")
 
 
 def _refuse_packed(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> None:
     for given in (*args[1:2], *kwargs.values()):
-        if issubclass(given.cls, rnn.PackedSequence):
+        if issubclass(given.cls, rnn.PackedSequence) and not tx.data_sizes():
             raise Break(_REASON, f"{fn.qualname} of a packed sequence")
 
 
 for _layer in LAYERS:
     RULES[_layer] = CallRule(Action.INLINE, handler=_refuse_packed, of_called=True)
+for _fn in (
+    rnn.pack_padded_sequence, rnn.pack_sequence, rnn.pad_packed_sequence, rnn.unpad_sequence,
+):  # fmt: skip
+    RULES[_fn] = CallRule(Action.INLINE, handler=_refuse_packing, of_called=True)
 
 
 def is_packed_call(fn: FunctionType, arguments: Mapping[str, object]) -> bool:

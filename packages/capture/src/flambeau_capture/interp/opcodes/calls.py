@@ -179,6 +179,8 @@ def _bound(frame: Frame) -> dict[str, Value]:
 
 
 def _locals(frame: Frame) -> Value:
+    if frame.names is not None:
+        return frame.names
     entries = [(Constant(name), value) for name, value in _bound(frame).items()]
     return DictValue(entries, tx=frame.tx)
 
@@ -316,6 +318,5 @@ def import_from(frame: Frame, instruction: Instruction) -> None:
 
 
 refused(
-    "FB0008", "IMPORT_STAR", "SETUP_ANNOTATIONS", "STORE_NAME", "DELETE_NAME", "PRINT_EXPR",
-    breaks="modules and class bodies, which are left alone",
+    "FB0008", "IMPORT_STAR", "PRINT_EXPR", breaks="modules, which are left alone",
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
@@ -32,7 +33,7 @@ from flambeau_capture.values.objects.exceptions import ExceptionValue, Traceback
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_objects import MadeObject
 from flambeau_capture.values.tensors.graph_calls import check_all, require_number, tensor_call
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_value
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -71,6 +72,9 @@ def _truth(frame: Frame, value: Value) -> bool:
         asserts = _otherwise(frame, True)[0].opname == "LOAD_ASSERTION_ERROR"
         if asserts and require_number(frame.tx, value, "an assertion of the program fails"):
             return True
+        for truth in (True, False):
+            if _assume_number(frame, value, truth):
+                return truth
     if isinstance(value, TensorValue):
         for decide in (_check, _assume):
             for truth in (True, False):
@@ -123,6 +127,21 @@ def _assume(frame: Frame, value: TensorValue, truth: bool) -> bool:
     tx.assumed.append(unknown.report())
     _require(frame, value, truth, (AssertionError, ("what the program checks does not hold",)))
     return True
+
+
+def _assume_number(frame: Frame, value: SymbolValue, truth: bool) -> bool:
+    """The same for a condition on numbers that depend on data."""
+    tx, condition = frame.tx, value.number
+    nodes = (node for node in tx.graph.graph.nodes if node.op in ("placeholder", "get_attr"))
+    given = [x for x in (node.meta["val"] for node in nodes) if isinstance(x, torch.Tensor)]
+    if tx.graph.effects.other or tx.graph.effects.writes_to(given):
+        return False  # which would be left, where the call is run as it is
+    if compat.known_condition(condition) is not None:
+        return False
+    if not _ends_raising(_otherwise(frame, truth)) or not tx.checks_in_graph():
+        return False
+    wanted = value if truth else symbol_value(tx, torch.sym_not(condition))
+    return require_number(tx, wanted, "what the program checks does not hold")
 
 
 def _ends_raising(instructions: list[Instruction]) -> bool:

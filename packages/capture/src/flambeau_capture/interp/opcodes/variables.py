@@ -13,7 +13,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.spelling import NULL_ABOVE
 from flambeau_capture.interp.frame import NULL, Frame
-from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused, statement
+from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.constant import Constant
@@ -120,7 +120,10 @@ def load_closure(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_DEREF")
 def load_deref(frame: Frame, instruction: Instruction) -> None:
-    name = str(instruction.argval)
+    push_cell(frame, str(instruction.argval))
+
+
+def push_cell(frame: Frame, name: str) -> None:
     content = frame.cells[name].content
     if content is None:
         if name in frame.code.co_freevars:
@@ -143,7 +146,7 @@ def delete_deref(frame: Frame, instruction: Instruction) -> None:
     cell.write(frame.tx, None)
 
 
-@opcode("LOAD_GLOBAL", "LOAD_NAME")
+@opcode("LOAD_GLOBAL")
 def load_global(frame: Frame, instruction: Instruction) -> None:
     value = global_value(frame, str(instruction.argval))
     if instruction.flags.push_null:
@@ -225,9 +228,3 @@ def load_super_attr(frame: Frame, instruction: Instruction) -> None:
 
 expression("LOAD_BUILD_CLASS", 0, lambda tx, _: tx.wrap_new(builtins.__build_class__))
 expression("LOAD_ASSERTION_ERROR", 0, lambda tx, _: tx.wrap_new(AssertionError))
-
-
-refused(
-    "FB0020", "LOAD_LOCALS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF",
-    "LOAD_FROM_DICT_OR_GLOBALS", breaks="class bodies, which are left alone",
-)  # fmt: skip

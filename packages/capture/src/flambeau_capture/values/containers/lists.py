@@ -126,6 +126,8 @@ def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
 
 
 def _init(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    if kwargs:
+        raise Break("FB0005", f"list.__init__ with {', '.join(kwargs)}")
     self.replace(tx, [])
     if args:
         _extend(self, tx, args, kwargs)

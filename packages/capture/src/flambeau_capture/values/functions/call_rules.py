@@ -282,7 +282,7 @@ def _of_function(fn: types.FunctionType) -> CallRule:
     hidden = compat.hidden_from_others(fn)
     if hidden is not None:
         return CallRule(Action.POLYFILL, "wrappers for other compilers", python=hidden)
-    if compat.is_disabled(fn):
+    if compat.is_disabled(fn) or compat.requests_break(fn):
         return CallRule(Action.BREAK, "a mark of torch.compiler", reason="FB0006")
     if compat.compiled_by_torch(fn):
         return CallRule(Action.BREAK, "compiled by torch", reason="FB0006")

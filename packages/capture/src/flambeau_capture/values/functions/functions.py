@@ -41,6 +41,7 @@ class FunctionValue(Value):
 
     described = "FunctionValue({0.name})"
     cls = types.FunctionType
+    in_cells = True
 
     code: types.CodeType
     scope: GlobalsScope

@@ -62,7 +62,7 @@ class CellValue(Value):
 
     def reconstruct(self, writer: Any) -> None:
         if self.own:
-            writer.load_cell(self.name)
+            writer.load_cell(self.name, self._content)
         elif self.source is not None:
             writer.load_source(self.source)
         else:

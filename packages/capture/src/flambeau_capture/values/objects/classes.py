@@ -104,6 +104,8 @@ class ClassValue(SpecialMethods):
             )
 
             return ClassDict(self)
+        if name == "__annotations__" and name not in python_class.__dict__:
+            self.unknown("the annotations, which Python is yet to make,")
         written = written_attribute(tx, python_class.__mro__, name)
         if written is not None:
             return written

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensors.graph_calls import (
     check_all,
@@ -26,6 +26,7 @@ from flambeau_capture.values.tensors.graph_calls import (
     operator_name,
     require_number,
     tensor_call,
+    version_of,
 )
 from flambeau_capture.values.tensors.number_ranges import note_computation, range_of
 from flambeau_capture.values.tensors.symbolic_numbers import (
@@ -244,3 +245,26 @@ def _float(tx: Tracer, value: Value) -> Value:
 
 def read_number(tx: Tracer, tensor: Value) -> Value:
     return graph_call(tx, "call_method", "item", [tensor], {})
+
+
+def read_again(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """A number that is read twice of a tensor, or of one place of it, is one number: `sizes[0]` of
+    two lines is one size."""
+    tensor = args[0] if args else None
+    if not isinstance(tensor, TensorValue) or not tx.data_sizes() or len(args) > 1 or kwargs:
+        return None
+    graph, fake, node = tx.graph, tensor.fake, tensor.node
+    base = node.args[0] if node.target is operator.getitem else node
+    if not isinstance(base, fx.Node) or graph is not graph.outermost or fake.is_inference():
+        return None
+    given = base.op in ("placeholder", "get_attr")  # may share memory with what is written to
+    if version_of(fake) != 0 or (given and graph.effects.writes()):
+        return None
+    same = [node] if base is node else [user for user in base.users if _is_same(user, node)]
+    reads = (user for one in same for user in one.users if user.target == "item")
+    known = next((user for user in reads if compat.own_data_symbols(user.meta["val"])), None)
+    return None if known is None else symbol_value(tx, known.meta["val"], known)
+
+
+def _is_same(one: fx.Node, other: fx.Node) -> bool:
+    return (one.target, one.args, one.kwargs) == (other.target, other.args, other.kwargs)

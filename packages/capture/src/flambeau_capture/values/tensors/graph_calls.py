@@ -326,7 +326,7 @@ def run_call(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, A
             raise Break("FB0004", f"{operator_name(target)} of a size by data: {text}") from error
         if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
             raise SkipFrame(f"{operator_name(target)} takes no symbols: {error}") from error
-        raise _as_break(operator_name(target), error) from error
+        raise _as_break(target, error) from error
 
 
 def _tried(tx: Tracer, target: Any, args: Any, kwargs: Any) -> Any:
@@ -425,7 +425,11 @@ def fixed_numbers(tx: Tracer, arguments: Any) -> Any:
     return fx.node.map_arg(arguments, fix)
 
 
-def _as_break(name: str, error: Exception) -> Break:
+def _as_break(target: Any, error: Exception) -> Break:
+    name = operator_name(target)
+    own = compat.without_fake(target)
+    if own is not None:
+        return Break("FB0030", f"call_function {name}", named=own)
     causes = [error, error.__cause__, error.__context__]
     for cause in causes:
         if isinstance(cause, compat.fake_errors("data")):

@@ -8,11 +8,13 @@ eagerly there.
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.polyfills import packing
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
@@ -28,6 +30,41 @@ from flambeau_capture.values.tensors.symbolic_numbers import symbol_operator, sy
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 _ZERO = Constant(0)
+
+
+#: functions of sizes alone, and of sizes after a tensor
+OF_SIZES: Mapping[str, Any] = {
+    "zeros": torch.zeros,
+    "ones": torch.ones,
+    "empty": torch.empty,
+    "full": torch.full,
+}
+SIZES_AFTER = tuple(f"new_{name}" for name in OF_SIZES) + ("expand", "view", "reshape", "repeat")
+
+
+def sizes(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """A size that is given as a tensor is the number that is read of it."""
+    if not tx.data_sizes():
+        return None
+    kept = [args[0]] if name in SIZES_AFTER else []
+    given = [_as_size(tx, each) for each in args[len(kept) :]]
+    if all(map(operator.is_, given, args[len(kept) :])):
+        return None
+    if name in SIZES_AFTER:
+        return graph_call(tx, "call_method", name, [*kept, *given], kwargs)
+    return graph_call(tx, "call_function", OF_SIZES[name], given, kwargs)
+
+
+def _as_size(tx: Tracer, value: Value) -> Value:
+    if isinstance(value, TensorValue):
+        whole = not value.fake.dtype.is_floating_point and not value.fake.dtype.is_complex
+        counts = whole and value.fake.dtype is not torch.bool and value.fake.dim() == 0
+        return read_number(tx, value) if counts else value
+    if not isinstance(value, ListValue | TupleValue):
+        return value
+    parts = list(value.parts())
+    found = [_as_size(tx, part) for part in parts]
+    return value if all(map(operator.is_, parts, found)) else TupleValue(found)
 
 
 def one_hot(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
@@ -121,7 +158,7 @@ def pad_sequence(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | N
     fakes = [part.fake for part in parts if isinstance(part, TensorValue)]
     if not fakes or len(fakes) < len(parts) or not all(fake.dim() for fake in fakes):
         return None
-    if not compat.data_expressions(fake.shape[0] for fake in fakes):
+    if not any(isinstance(fake.shape[0], torch.SymInt) for fake in fakes):
         return None
     longest = fakes[0].shape[0]
     for fake in fakes[1:]:
@@ -184,3 +221,25 @@ def linspace(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     up = call(operator.add, start, call(operator.mul, step, place))
     down = call(operator.sub, end, call(operator.mul, step, call(operator.sub, last, place)))
     return call(torch.where, call(operator.lt, place, middle), up, down)
+
+
+def _are_sizes(value: Value) -> bool:
+    """Whether it is the lengths, or the batch sizes, of a packed sequence."""
+    if not isinstance(value, TensorValue) or value.fake.dtype != torch.int64:
+        return False
+    return value.fake.dim() == 1 and value.fake.device.type == "cpu"
+
+
+def pack(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """By a mask of what is within its sequence."""
+    x, lengths, *_ = args
+    if not isinstance(x, TensorValue) or not _are_sizes(lengths) or kwargs:
+        return None
+    return tx.call_python(packing.pack, args) if tx.data_sizes() and x.fake.numel() else None
+
+
+def pad_packed(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """By the mask of what there is."""
+    if not tx.data_sizes() or not _are_sizes(args[1]) or kwargs:
+        return None
+    return tx.call_python(packing.pad, args)

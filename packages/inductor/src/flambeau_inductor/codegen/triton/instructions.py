@@ -103,6 +103,8 @@ class Instructions:
     eviction: str = ""
     in_registers: set[int] = field(default_factory=set)
     unread: set[int] = field(default_factory=set)
+    same_in_block: frozenset[str] = frozenset()
+    """Axes that do not vary within a block: what varies along them alone is computed once."""
 
     # --- facts about the instructions -------------------------------------------------------
 
@@ -178,14 +180,20 @@ class Instructions:
 
     def _classify(self) -> None:
         self.online = reductions.online_sums(self.loop) if self.tiling.looped else {}
-        self.dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
+        self.dimension_of = {
+            a.var: d.name
+            for d in self.tiling.dimensions
+            for a in d.axes
+            if a.var not in self.same_in_block
+        }
         for position, instr in enumerate(self.loop.body):
             read = operands(instr)
             dims = frozenset[str]().union(*(self.dims[i] for i in read))
             if isinstance(instr, Load | IndexValue | Store):
                 dims |= self._access_dims(instr)
             if isinstance(instr, Store) and instr.combines:
-                dims |= {self.dimension_of[var] for var in axes_of(self.loop, instr)}
+                axes = set(axes_of(self.loop, instr)) - self.same_in_block
+                dims |= {self.dimension_of[var] for var in axes}
             level = max((self.levels[i] for i in read), default=0)
             if isinstance(instr, Reduce):
                 dims, level = dims - {"r"}, level + 1
@@ -223,7 +231,11 @@ class Instructions:
         below: Size = 1
         for position, axis in reversed(list(enumerate(dimension.axes))):
             first = isinstance(below, int) and below == 1
-            text = f"{name}index" if first else f"({name}index // {self._size(below)})"
+            point = f"{name}index"
+            if axis.var in self.same_in_block:
+                one = self._shape_of(frozenset())
+                point = f"({name}_program * {name.upper()}BLOCK + tl.full({one}, 0, tl.int32))"
+            text = point if first else f"({point} // {self._size(below)})"
             if position > 0:
                 text = f"{text} % {self._size(axis.size)}"
             below = below * axis.size

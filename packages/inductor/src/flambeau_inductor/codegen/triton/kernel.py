@@ -21,6 +21,7 @@ from flambeau_inductor.codegen.triton.dtypes import pointer
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Instructions
 from flambeau_inductor.codegen.triton.row_facts import reduces_across
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
+from flambeau_inductor.codegen.triton.whole_numbers import sums_exact_products, widened_at_once
 from flambeau_inductor.indexing import Size, as_expr, decide_equal, surely_less, to_python
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -58,8 +59,8 @@ class TritonKernel:
     `registers` the most that a thread may have (None: Triton's choice). `descriptors` are
     parameters d0, d1 after the pointers; the constant DESCRIPTORS, which such a kernel has, is 0
     where they are None: in what is compiled for unaligned buffers. `contracts` says whether a
-    product and a sum may become one operation, rounded once: never where both are operators of the
-    program, each of which eager rounds.
+    product and a sum may become one operation, rounded once: where both are operators of the
+    program, each of which eager rounds, only if the product is exact.
 
     `sizes` are the types of the open sizes, parameters s0, s1, ... after the others: those that end
     in `:16` are multiples of 16. A kernel that has some gets the grid's length, too, at each launch
@@ -127,6 +128,7 @@ def generate(
     Raises:
         TritonUnsupported: the loop cannot be expressed.
     """
+    loop = widened_at_once(loop)
     return KernelWriter(loop, dtypes, numels, tiling or choose(loop, tuning)).kernel()
 
 
@@ -134,6 +136,9 @@ class KernelWriter(Instructions):
     """The body of a kernel around its instructions."""
 
     def kernel(self) -> TritonKernel:
+        if self.tiling.parts is None:
+            grid = [d for d in self.tiling.dimensions if d.name != "r"]
+            self.same_in_block = frozenset[str]().union(*(d.same_in_block for d in grid))
         self._facts()
         accesses = (i for i in self.loop.body if isinstance(i, Load | Store))
         self.arguments = tuple(dict.fromkeys(i.buffer for i in accesses))
@@ -153,7 +158,8 @@ class KernelWriter(Instructions):
         programs, warps, sizes = self.tiling.programs, self.tiling.warps, self._types_of_sizes()
         head = (self.loop.name, self.lines, pointers, constants, programs, warps)
         made = kernel_of(*head, sizes=sizes)
-        return replace(made, registers=self.tiling.registers, contracts=False)
+        exact = sums_exact_products(self.loop)
+        return replace(made, registers=self.tiling.registers, contracts=exact)
 
     def _types_of_sizes(self) -> dict[str, str]:
         """The types of the open sizes. One that is a stride, and a multiple of 16 in this compile,
@@ -175,7 +181,7 @@ class KernelWriter(Instructions):
         if self.tiling.in_registers:
             self._recomputed_passes()
         else:
-            early = self._early()
+            early = [*self._early(), *self._of_rows()]
             others = [i for i in range(len(self.loop.body)) if i not in set(early)]
             self._straight([*early, *others])
 
@@ -226,17 +232,36 @@ class KernelWriter(Instructions):
                 found.append(i)
         return found
 
-    def _early(self) -> list[int]:
-        """Where something is reduced, what can be read at once: all of it is then under way while
-        the first reduction waits. What all rows share is in a cache, and waits in no register."""
+    def _of_rows(self) -> list[int]:
+        """What is read of each row besides its elements: it need not wait for the reduction that it
+        is combined with, and takes a register for a row."""
         return [
             i
             for i, instr in enumerate(self.loop.body)
             if isinstance(instr, Load)
-            and self.dims[i] == {"x", "r"}
+            and "r" not in self.dims[i]
+            and instr.mask is None
+            and self.loop.r
+            and not any(name.startswith("%") for name in instr.index.vars)
+        ]
+
+    def _early(self) -> list[int]:
+        """Where something is reduced, what can be read at once: all of it is then under way while
+        the first reduction waits. What all rows share is in a cache, and waits in no register; only
+        wider than the elements of the rows it comes before them, since Triton computes in the
+        layout of the last of them, and converts the others through shared memory."""
+        body = self.loop.body
+        plain = [
+            (i, instr)
+            for i, instr in enumerate(body)
+            if isinstance(instr, Load)
             and instr.mask is None
             and not any(name.startswith("%") for name in instr.index.vars)
         ]
+        elements = [i for i, _ in plain if self.dims[i] == {"x", "r"}]
+        narrow = any(i.dtype.itemsize == 1 for k, i in plain if k in elements)
+        shared = [i for i, load in plain if self.dims[i] == {"r"} and load.dtype.itemsize > 1]
+        return [*(shared if narrow else []), *elements]
 
     def _recomputed_passes(self) -> None:
         """As `_passes`, of a row that stays in registers as it was read: what is computed from it

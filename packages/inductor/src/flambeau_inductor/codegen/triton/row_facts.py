@@ -70,13 +70,6 @@ def widest(loop: Loop) -> int:
     return max((load.dtype.itemsize for load in elements_of(loop)), default=1)
 
 
-def stores_elements(loop: Loop) -> bool:
-    """Whether a value is stored for each element of each row."""
-    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
-    stores = [i for i in loop.body if isinstance(i, Store)]
-    return any(i.index.vars & along and i.index.vars & rows for i in stores)
-
-
 def along_rows(loop: Loop) -> tuple[bool, int]:
     """Whether a row has several operands, and values that all rows share besides; and the bytes of
     the widest of their elements."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from flambeau_inductor.codegen.triton.occupancy import column_blocks, spills
 from flambeau_inductor.codegen.triton.reductions import online_sums
 from flambeau_inductor.codegen.triton.row_facts import (
     along_rows,
@@ -29,7 +30,6 @@ from flambeau_inductor.codegen.triton.row_facts import (
     reads_halves,
     reduces_across,
     shared_by_rows,
-    stores_elements,
     widest,
 )
 from flambeau_inductor.indexing import Size, as_expr, hint, is_open, known, plain, surely_less
@@ -65,6 +65,18 @@ class Dimension:
         return (
             not whole or known("eq", self.size, 0) is not False or (self.ragged and self.block > 1)
         )
+
+    @property
+    def same_in_block(self) -> frozenset[str]:
+        """Axes of which each block lies within one point: those over whole numbers of blocks."""
+        found, below = set[str](), 1
+        for axis in reversed(self.axes):
+            if self.block > 1 and below % self.block == 0:
+                found.add(axis.var)
+            if not isinstance(axis.size, int):
+                break
+            below *= axis.size
+        return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +119,13 @@ def next_power_of_two(n: int) -> int:
 
 MAX_PERSISTENT = 32768
 REDUCTION_BLOCK = 4096
-OUTER_BLOCK = 8192
-OUTER_COLUMNS = 64
-"""Columns of a program that sums down them: neighbours in memory, which are read together."""
-OUTER_WARPS = 8
-"""Warps of such a program; twice as many where elements of 16 bits are also stored."""
+OUTER_COLUMNS, OUTER_LEAST = 64, 1024
+"""Columns of a program that sums down few elements of each: neighbours in memory, which are read
+together. From so many elements on, `column_blocks` chooses."""
+SPILLED = 2048, 8
+"""Elements and warps of a block of a row that is read once, and for which a thread would have too
+few registers."""
+MOST_WARPS = 32
 THREAD_ELEMENTS = 64
 """Elements of a row that a thread holds at most: many loads in flight, and registers for them."""
 LOOPED_BLOCK = 16384
@@ -140,6 +154,8 @@ SUMS_BLOCK, SUMS_WARPS = 4096, 4
 """Of rows with several operands that are read once: elements and warps of a block."""
 HELD_ROW = 4096
 """Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
+FEW_ROWS_WARPS, FEW_ROWS_ELEMENTS = 16, 8
+"""Of fewer rows than multiprocessors: most warps of a row, and least elements of a thread."""
 HELD_AGAIN = 16
 """Instructions an element that may be computed again for that."""
 OPEN_LEAST, OPEN_MOST, OPEN_WARPS = 256, 4096, 8
@@ -149,9 +165,20 @@ any length, is read in steps of the largest."""
 
 def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     """Rows in registers where they find room there, else in steps; columns a few at a time."""
-    rows, length = points(loop.x), points(loop.r)
     if loop.x and reduces_across(loop):
-        return _outer_reduction(loop, rows, length, tuning)
+        return _outer_reduction(loop, points(loop.x), points(loop.r), tuning)
+    tiling = _row_reduction(loop, tuning)
+    rows, row = tiling.dimensions
+    few = spills(loop, row.block / (32 * tiling.warps), tiling.warps, tiling.looped)
+    if rows.block > 1 or tiling.in_registers or not few:
+        return tiling
+    if depth(loop) == 1 and row.block > SPILLED[0]:
+        return _rows(loop, 1, *SPILLED, looped=True)
+    return replace(tiling, warps=min(MOST_WARPS, 2 * tiling.warps))
+
+
+def _row_reduction(loop: Loop, tuning: Tuning) -> Tiling:
+    rows, length = points(loop.x), points(loop.r)
     padded = next_power_of_two(length)
     looped = partial(_rows, loop, 1, looped=True)
     if is_open(axis.size for axis in loop.r):
@@ -185,6 +212,9 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
     deep = depth(loop) >= DEEP
     if deep and together * padded <= 4096:
         warps *= 2
+    if together == 1 and rows < tuning.machine.multiprocessors:
+        # most of the device is idle: a row is over sooner if more threads have a part of it
+        warps = max(warps, min(FEW_ROWS_WARPS, padded // (32 * FEW_ROWS_ELEMENTS)))
     stays = deep and together == 1 and padded == HELD_ROW and reads_halves(loop)
     in_registers = stays and computed_again(loop) <= HELD_AGAIN
     return _rows(loop, together, padded, warps, in_registers=in_registers)
@@ -203,15 +233,14 @@ def _warps(elements: int) -> int:
 
 
 def _outer_reduction(loop: Loop, rows: int, length: int, tuning: Tuning) -> Tiling:
-    columns = min(OUTER_COLUMNS, next_power_of_two(rows))
+    padded, columns = next_power_of_two(length), min(OUTER_COLUMNS, next_power_of_two(rows))
+    open_length = is_open(axis.size for axis in loop.r)
+    if columns * padded >= OUTER_LEAST:
+        columns, deep, warps = column_blocks(loop, rows, padded, tuning)
+        return _rows(loop, columns, deep, warps, looped=deep < length or open_length)
     while columns > 16 and rows // columns < tuning.machine.multiprocessors:
         columns //= 2
-    deep = max(1, min(next_power_of_two(length), OUTER_BLOCK // columns))
-    warps = max(1, min(OUTER_WARPS, columns * deep // 512))
-    if warps == OUTER_WARPS and stores_elements(loop) and widest(loop) <= 2:
-        warps *= 2
-    looped = deep < length or is_open(axis.size for axis in loop.r)
-    return _rows(loop, columns, deep, warps, looped=looped)
+    return _rows(loop, columns, padded, max(1, columns * padded // 512), looped=open_length)
 
 
 WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_MOST = 256, 8192, 16, 4

@@ -25,7 +25,7 @@ from flambeau_inductor.ir.tensors import (
     dot,
     spread,
 )
-from flambeau_inductor.lowering.context import Context
+from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
 from flambeau_inductor.lowering.rules.matmul import SUMMED, summed
@@ -95,12 +95,57 @@ def attention(
 ) -> Lowered:
     if q.device.type != "cpu":
         if not any(how) and is_of_one_query(q, k, v):
-            return of_one_query(ctx, q, k, v, bias, scale)
+            out, total, top = of_one_query(ctx, q, k, v, bias, scale)
+            logarithms = ctx.point("add", (ctx.point("log", (total,)), top))
+            sums, (batch, heads) = ctx.metas[1], dims_of(2)
+            assert sums is not None
+            return out, ctx.view(logarithms, sums.shape, (batch, heads, as_expr(0)))
         target = "flambeau_prims.attention.default"
         return tuple(ctx.call(target, (q, k, v, bias, *how), (("scale", scale),)))
     target = "aten._scaled_dot_product_flash_attention_for_cpu.default"
     kwargs = (("attn_mask", bias), ("scale", scale))
     return tuple(ctx.call(target, (*_rows(ctx, q, k, v), *how), kwargs))
+
+
+BIASED = tuple(f"aten._scaled_dot_product_{k}_attention.default" for k in ("cudnn", "efficient"))
+PLAIN = "aten._scaled_dot_product_flash_attention.default"
+
+
+@rule(*BIASED)
+def biased_attention(
+    ctx: Context,
+    name: str,
+    q: Node,
+    k: Node,
+    v: Node,
+    bias: Node | None,
+    with_sums: bool,
+    *how: Any,
+    scale: float | None = None,
+) -> Lowered:
+    return _of_one_query_alone(ctx, (q, k, v, bias), how, scale)
+
+
+@rule(PLAIN)
+def plain_attention(
+    ctx: Context, q: Node, k: Node, v: Node, *how: Any, scale: float | None = None
+) -> Lowered:
+    return _of_one_query_alone(ctx, (q, k, v, None), how, scale)
+
+
+def _of_one_query_alone(
+    ctx: Context,
+    operands: tuple[Node, Node, Node, Node | None],
+    how: tuple[Any, ...],
+    scale: float | None,
+) -> Lowered:
+    """Attention by whichever kernel the library prefers, of one query in inference: what is saved
+    for the backward is not computed."""
+    q, k, v, bias = operands
+    if len(q.shape) != 4 or any(how) or not ctx.first_alone or not is_of_one_query(q, k, v):
+        raise LoweringError("attention of several queries, or with results for its backward")
+    out, *_ = of_one_query(ctx, q, k, v, bias, scale)
+    return (out, *(None for _ in ctx.metas[1:]))
 
 
 def is_of_one_query(q: Node, k: Node, v: Node) -> bool:
@@ -111,9 +156,9 @@ def is_of_one_query(q: Node, k: Node, v: Node) -> bool:
 
 def of_one_query(
     ctx: Context, q: Node, k: Node, v: Node, bias: Node | None, scale: float | None
-) -> tuple[Node, Node]:
-    """Attention as sums, which read heads that are repeated where they lie. What hides all keys
-    leaves 0."""
+) -> tuple[Node, Node, Node]:
+    """Attention as sums, which read heads that are repeated where they lie, with each row's sum of
+    weights and its largest score. What hides all keys leaves 0."""
     batch, heads, row, column = dims_of(4)
     shared = hint(q.shape[1]) // hint(k.shape[1])
     keys = ctx.view(
@@ -145,12 +190,9 @@ def of_one_query(
     weights = ctx.point("exp", (ctx.point("sub", (scores, repeated(top))),))
     total = instead(reduced("sum", weights), 0.0, 1.0)
     mixed = summed(ctx, ctx.point("div", (weights, repeated(total))), values)
-    out, sums = ctx.metas
-    assert out is not None and sums is not None
-    logarithms = ctx.point("add", (ctx.point("log", (total,)), top))
-    seen = ctx.view(logarithms, sums.shape, (batch, heads, as_expr(0)))
+    out = ctx.meta
     made = "clone" if mixed.dtype == out.dtype else "cast"
-    return ctx.result(out, Pointwise(made, (mixed,))), seen
+    return ctx.result(out, Pointwise(made, (mixed,))), total, top
 
 
 @rule("attention_backward")

@@ -23,6 +23,8 @@ from flambeau_inductor.ir.loops import (
     Axis,
     Check,
     Const,
+    IndexValue,
+    Instr,
     Load,
     Loop,
     Point,
@@ -73,8 +75,8 @@ class ScratchBuffers:
         return name
 
 
-MERGEABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford"})
-"""Reductions whose parts can be combined; positions of winners are not among them."""
+WINNERS = {"argmax": "max", "argmin": "min"}
+"""Reductions to the position of a winner, and those to the winner itself."""
 
 
 def split_reductions(context: PassContext, program: Program) -> tuple[Program, int]:
@@ -95,10 +97,7 @@ def split_loop(loop: Loop, limits: Limits, new_buffer: NewBuffer) -> tuple[Loop,
     atomic = any(isinstance(i, Store) and i.mode != "set" for i in loop.body)
     if parts < 2 or atomic:
         return (loop,)
-    peeling = _Peeling(loop, parts, limits, new_buffer)
-    if not {reduce.kind for reduce in peeling.first.values()} <= MERGEABLE:
-        return (loop,)
-    return tuple(peeling.loops())
+    return tuple(_Peeling(loop, parts, limits, new_buffer).loops())
 
 
 def rows_of_parts(
@@ -211,11 +210,13 @@ class _Peeling:
         at = _row_major(place)
         for position, reduce in self.first.items():
             made = body.append(replace(reduce, arg=body.new[reduce.arg]))
-            for part in range(_results(reduce)):
+            for part, dtype in enumerate(self._kept(reduce)):
                 value = made
                 if _results(reduce) > 1:
-                    value = body.append(ReducePart(made, part, reduce.dtype))
-                buffer = self.new_buffer((self.parts, *_sizes(loop.x)), reduce.dtype)
+                    value = body.append(ReducePart(made, part, dtype))
+                elif part == 1:  # the winner itself, with its position
+                    value = body.append(Reduce(WINNERS[reduce.kind], body.new[reduce.arg], dtype))
+                buffer = self.new_buffer((self.parts, *_sizes(loop.x)), dtype)
                 self.partials[position, part] = buffer
                 body.append(Store(buffer, at, value))
         # the one variable of the parts in terms of the axes that were taken off
@@ -223,6 +224,13 @@ class _Peeling:
         spelled = {"part": _row_major(split)}
         instrs = tuple(reindexed(i, lambda e: e.substitute(spelled)) for i in pruned(body.body))
         return normalised(Loop(f"{loop.name}_parts", x, inner, instrs, loop.origins))
+
+    def _kept(self, reduce: Reduce) -> tuple[torch.dtype, ...]:
+        """The dtypes of what each part leaves of a reduction."""
+        operand = self.loop.body[reduce.arg]
+        if reduce.kind in WINNERS and not isinstance(operand, Store | Check):
+            return reduce.dtype, operand.dtype
+        return (reduce.dtype,) * _results(reduce)
 
     def _cut(self) -> tuple[tuple[Axis, ...], tuple[Axis, ...], dict[str, Expr]]:
         """Axes over the parts, axes inside one, and the old variables in terms of both."""
@@ -273,9 +281,10 @@ class _Peeling:
     def _combine(self, body: LoopBody, position: ValueId, at: Expr) -> tuple[ValueId, ...]:
         reduce, put = self.first[position], body.append
         dtype = reduce.dtype
-        loads = [
-            put(Load(self.partials[position, part], at, dtype)) for part in range(_results(reduce))
-        ]
+        kept = enumerate(self._kept(reduce))
+        loads = [put(Load(self.partials[position, part], at, own)) for part, own in kept]
+        if reduce.kind in WINNERS:
+            return (self._winner(put, reduce, *loads),)
         if reduce.kind != "welford":
             return (put(Reduce(reduce.kind, loads[0], dtype)),)
         # Chan, Golub and LeVeque 1983: deviations inside the parts, and those of their means
@@ -285,6 +294,23 @@ class _Peeling:
         count = put(Const(float(prod(_sizes(self.loop.r)) // self.parts), dtype))
         moved = put(Point("mul", (count, put(ReducePart(between, 1, dtype))), dtype))
         return put(ReducePart(between, 0, dtype)), put(Point("add", (inside, moved), dtype))
+
+    def _winner(
+        self, put: Callable[[Instr], ValueId], reduce: Reduce, place: ValueId, value: ValueId
+    ) -> ValueId:
+        """The first position in all parts where the winner of all is; NaN wins."""
+        (_, operand), int64 = self._kept(reduce), torch.int64
+        best = put(Reduce(WINNERS[reduce.kind], value, operand))
+        wins = put(Point("eq", (value, best), torch.bool))
+        if operand.is_floating_point:
+            none = [put(Point("isnan", (each,), torch.bool)) for each in (value, best)]
+            both = put(Point("logical_and", (none[0], none[1]), torch.bool))
+            wins = put(Point("logical_or", (wins, both), torch.bool))
+        length = prod(_sizes(self.loop.r)) // self.parts
+        start = put(IndexValue(Var("part") * length, int64))
+        index = put(Point("add", (start, place), int64))
+        last = put(Const(torch.iinfo(int64).max, int64))
+        return put(Reduce("min", put(Point("where", (wins, index, last), int64)), int64))
 
     # -- the rest ---------------------------------------------------------------------------------
 

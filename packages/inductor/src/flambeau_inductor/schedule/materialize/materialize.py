@@ -81,8 +81,9 @@ def materialize(context: PassContext, program: TensorProgram) -> tuple[TensorPro
         return program, 0
     graph, limits = program.graph, context.limits
     made = MaterializationPlan(graph, list(graph.order))
+    wholes: dict[Node, Node] = {}
     for output in graph.outputs:
-        made.outputs.append(_plan_output(made, output))
+        made.outputs.append(_plan_output(made, output, wholes))
     product_layouts(made)
     # the pieces of concatenations last: some are in memory for another call
     for call in sorted(
@@ -192,12 +193,20 @@ def _check_now(root: Node, check: IndexCheck) -> None:
         raise LoweringError(f"{root.name}: positions {low} to {high} of {check.size}")
 
 
-def _plan_output(made: MaterializationPlan, output: Output) -> StorageView | Scalar | None:
+def _plan_output(
+    made: MaterializationPlan, output: Output, wholes: dict[Node, Node]
+) -> StorageView | Scalar | None:
+    """How an output is seen. wholes: copies of constants that outputs are parts of."""
     node = output.value
     if not isinstance(node, Node):
         return node
     root = root_of(node)
     graph = made.graph
+    if (define := node.define) is not root.define and surely_less(node.numel, root.numel):
+        if _needs_copy(root):  # who sees a part sees where it lies in all of it
+            root = wholes[root] if root in wholes else wholes.setdefault(root, _copy(made, root))
+            assert isinstance(define, View)
+            node = replace(node, define=View(root, define.index))
     if not _needs_copy(root):
         if node is root and not made.has_memory(root) and not _overlaps(node.shape, output.stride):
             graph.strides[root] = output.stride
@@ -406,26 +415,38 @@ def _reads_transposed(plan: MaterializationPlan, node: Node) -> bool:
     return _more_along(plan, node, where, len(node.shape) - 2) > 0
 
 
-def _more_along(plan: MaterializationPlan, node: Node, where: Where, dim: int) -> int:
-    """How many more bytes `node` is computed from lie along `dim` than along its last dimension."""
+Steps = tuple[int | None, ...]
+"""The strides of a source along each dimension of a value that is computed from it; None where the
+step differs from place to place."""
+
+
+def _sources(plan: MaterializationPlan, node: Node, where: Where) -> list[tuple[Node, Steps]]:
+    """What `node` is computed from, and its steps along the dimensions of `node`."""
     dims = dims_of(len(node.shape))
     emitter = Emitter(where=where, ranges=dict(dim_ranges(node.shape)))
     emitter.define(node, dims, None)
+    flat = (
+        (source, simplify(dot(index, plan.graph.stride_of(source)), emitter.ranges))
+        for source, index in emitter.reads
+    )
+    return [(source, tuple(at.coefficient(dim.name) for dim in dims)) for source, at in flat]
+
+
+def _more_along(plan: MaterializationPlan, node: Node, where: Where, dim: int) -> int:
+    """How many more bytes `node` is computed from lie along `dim` than along its last dimension."""
     balance = 0
-    for source, index in emitter.reads:
-        flat = simplify(dot(index, plan.graph.stride_of(source)), emitter.ranges)
-        along, across = flat.coefficient(dims[-1].name), flat.coefficient(dims[dim].name)
-        if along == 1:
+    for source, steps in _sources(plan, node, where):
+        if steps[-1] == 1:
             balance -= source.nbytes
-        elif across == 1 and along != 0:
+        elif steps[dim] == 1 and steps[-1] != 0:
             balance += source.nbytes
     return balance
 
 
 def _loop_layouts(plan: MaterializationPlan, asked: set[Node]) -> None:
-    """Rows of neighbours in memory for values that eager has in another order, but that nobody sees
-    (they are not `asked` for): where more is read along the last dimension to compute them, or as
-    much, and a row is reduced."""
+    """Neighbours in memory along the dimension along which most bytes lie that a value is computed
+    from, where eager has it in another order, but nobody sees it (it is not `asked` for); along the
+    last dimension where as much lies along it, and a row is reduced."""
 
     def where(other: Node) -> NodeStorage | None:
         stored = plan.has_memory(other)
@@ -437,13 +458,38 @@ def _loop_layouts(plan: MaterializationPlan, asked: set[Node]) -> None:
             continue
         if not isinstance(node.define, Pointwise):
             continue
-        sizes = list(zip(plan.graph.stride_of(node), node.shape, strict=True))
-        inner = [k for k, (step, size) in enumerate(sizes) if hint(step) == 1 and hint(size) > 1]
-        if len(inner) != 1 or inner[0] == len(node.shape) - 1 or hint(node.shape[-1]) < 2:
+        strides = plan.graph.stride_of(node)
+        long = [k for k, size in enumerate(node.shape) if hint(size) > 1]
+        inner = [k for k in long if hint(strides[k]) == 1]
+        if len(inner) != 1 or len(long) < 2:
             continue
-        balance = _more_along(plan, node, where, inner[0])
-        if balance < 0 or (balance == 0 and node in reduced):
+        last = len(node.shape) - 1
+        whole = [
+            (source, steps)
+            for source, steps in _sources(plan, node, where)
+            if all(steps[k] != 0 for k in long)
+        ]
+        votes = {k: sum(s.nbytes for s, steps in whole if steps[k] == 1) for k in long}
+        most = max(long, key=lambda k: (votes[k], k == last and node in reduced, k == inner[0]))
+        if most == last != inner[0]:
             plan.graph.strides[node] = flat_strides(node.shape)
+        elif most != inner[0]:
+            along = [each for each in whole if each[1][most] == 1]
+            _, steps = max(along, key=lambda each: each[0].nbytes)
+            known = {k: step for k in long if isinstance(step := steps[k], int) and step > 0}
+            if len(known) == len(long):
+                order = sorted(known, key=lambda k: known[k], reverse=True)
+                plan.graph.strides[node] = _in_order(node.shape, order)
+
+
+def _in_order(shape: Shape, order: list[int]) -> Shape:
+    """Dense strides, these dimensions outermost first; the others have one element."""
+    strides: list[Size] = [1] * len(shape)
+    step: Size = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step = plain(step * shape[dim])
+    return tuple(strides)
 
 
 def _reduced_rows(plan: MaterializationPlan, where: Where) -> set[Node]:

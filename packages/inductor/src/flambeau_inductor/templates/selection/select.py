@@ -26,6 +26,7 @@ from flambeau_inductor.runtime.gpu.launch import Library
 from flambeau_inductor.templates.attention.match_attention import find_attention, find_backward
 from flambeau_inductor.templates.call_replacement import Selected, facts
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
+from flambeau_inductor.templates.joint_launch import join_small
 from flambeau_inductor.templates.scatter_add import sum_rows
 from flambeau_inductor.templates.selection import unmeasured_choices
 from flambeau_inductor.templates.selection.races import LIBRARY, race, race_tilings, ways
@@ -57,6 +58,18 @@ def add_rows_sorted(work: Compilation, program: Program) -> tuple[Program, int]:
     selected = Selected(program, tuning=tuning_for(machine_of(index)))
     sum_rows(selected)
     return _taken(work, selected)
+
+
+def join_launches(work: Compilation, program: Program) -> tuple[Program, int]:
+    """Launch small kernels that follow each other and are independent as one."""
+    index = _gpu_of(program)
+    if index is None:
+        return program, 0
+    tuning = tuning_for(machine_of(index))
+    selected = Selected(program, tuning=tuning, kernels=dict(work.chosen_kernels))
+    joined = join_small(selected)
+    work.chosen_kernels = selected.kernels
+    return selected.program, joined
 
 
 def _taken(work: Compilation, selected: Selected) -> tuple[Program, int]:

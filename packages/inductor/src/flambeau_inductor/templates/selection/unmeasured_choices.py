@@ -6,9 +6,10 @@ Invariant: on a measured device only calls that the template was faster than at 
 
 Those are, in half precision, attention with a bias and by FlashAttention 2 on newer devices than it
 was made for (cuDNN's stays), convolutions over images of a few channels, and depthwise ones and
-grouped products with an epilogue, and products whose rows are not of whole pieces of 16 bytes where
-those of the operands begin with one (`passes/pad_products.py` pads operands for that). No model
-gained what compiling other products costs.
+grouped products with an epilogue, products of a few rows by a matrix of some megabytes, and those
+whose rows are not of whole pieces of 16 bytes where those of the operands begin with one
+(`passes/pad_products.py` pads operands for that). No model gained what compiling other products
+costs.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def tile_of(found: MatchedProduct, tuning: Tuning) -> GemmTile | None:
     if product.dtype not in HALF:
         return None
     if product.window is None:
-        some = _small(product, tuning) or _unaligned(product, tuning)
+        some = _small(product, tuning) or _few(product, tuning) or _unaligned(product, tuning)
         if product.groups is not None:
             some = _grouped(product, product.groups, tuning, fused=found.reader is not None)
         return next((t for t in some if not t.described or operands_of(product, t)), None)
@@ -80,6 +81,22 @@ def _small(product: Product, tuning: Tuning) -> Sequence[GemmTile]:
         return ()
     described, shape = tuning.machine.described, shape_of(product)
     return candidates(shape, parts=False, described=described, tuning=tuning)
+
+
+def _few(product: Product, tuning: Tuning) -> Sequence[GemmTile]:
+    """A few vectors by a stored matrix: as long as reading it once, by the library or here, where
+    what follows is in the same kernel and other products of the vectors in the same launch. Tiles
+    are so narrow that each multiprocessor has one."""
+    batch, rows, columns, inner = product.sizes
+    least, most = tuning.few_row_bytes
+    stored = least <= columns * inner * product.dtype.itemsize <= most
+    if batch > 1 or not 1 < rows <= tuning.few_rows or not stored or product.b.strides[1] != 1:
+        return ()
+    tiles = [GemmTile(*row) for row in tuning.few_row_tiles]
+    count = tuning.machine.multiprocessors
+    wide = [tile for tile in tiles if -(-columns // tile.columns) >= count] or tiles[-1:]
+    fitting = fit(wide[0], product.dtype.itemsize, tuning)
+    return () if fitting is None or inner < 2 * fitting.depth else (fitting,)
 
 
 def _unaligned(product: Product, tuning: Tuning) -> Sequence[GemmTile]:

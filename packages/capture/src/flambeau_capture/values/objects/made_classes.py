@@ -1,0 +1,333 @@
+"""Classes that the frame makes, and what their class statements make of functions.
+
+In: a name, bases and a namespace of values. Out: `MadeClass`, which looks attributes up in a class
+of capture's own, the model; `MadePart`, a property and the like. Invariant: the model has, under
+every name, what the program's class would have, or a stand-in of a kind that Python treats the same
+(a function of the same code, an instance of the same class); whatever is read of it is the value
+that the stand-in is for. Neither it nor a part of it reaches the program: where the class leaves
+the frame, generated code makes it anew of the values. What runs code of the program while a class
+is made, which would run again there, is a graph break.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import LITERALS, Constant, evaluate
+from flambeau_capture.values.containers.dicts import DictValue, named_dict
+from flambeau_capture.values.containers.lists import ListValue
+from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
+from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.functions.variables import CellValue
+from flambeau_capture.values.objects.attributes import find_in_class, layout_of
+from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.opaque import FrozenValue
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.tensor import TensorValue
+
+#: their classes are made by code in C, which runs none of the program's but what is refused here
+_METACLASSES = (type, abc.ABCMeta)
+#: called by Python itself, with the class in the making or for a check that capture leaves to it
+_REFUSED = frozenset({"__subclasshook__", "__prepare__", "__mro_entries__"})
+#: what is found through an instance as it is: it does not bind
+_UNBOUND = (TensorValue, ListValue, DictValue, SetValue, TupleValue, SymbolValue, PartialValue,
+            MethodValue, BoundMethod)  # fmt: skip
+
+
+_OF_FIELDS = frozenset(dataclasses.Field.__slots__) - {"metadata"}
+
+
+class _Placeholder:
+    """An object for a value that no part of Python looks into."""
+
+
+class MadePart(Value):
+    """What a call makes for a class to have: a property, a static method, a field."""
+
+    described = "{0.fn.__name__} made here"
+    cls: type
+
+    def __init__(self, tx: Tracer, fn: Any, args: Sequence[Value], kwargs: Kwargs) -> None:
+        self.fn, self.args, self.kwargs = fn, list(args), dict(kwargs)
+        plain = [model_of(tx, arg, "an argument") for arg in args]
+        named = {name: model_of(tx, arg, name) for name, arg in kwargs.items()}
+        self.model = evaluate(tx, fn, *plain, **named)
+        self.cls = type(self.model)
+        tx.heap.set_model(self.model, self)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if self.fn is property and name in ("setter", "getter", "deleter"):
+            return BoundMethod(self, name)
+        wrapped = isinstance(self.model, staticmethod | classmethod)
+        if name in ("fget", "fset", "fdel") or (name in ("__func__", "__wrapped__") and wrapped):
+            return tx.wrap_new(getattr(self.model, name))
+        if isinstance(self.model, dataclasses.Field) and name in _OF_FIELDS:
+            return tx.wrap_new(getattr(self.model, name))
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        place = {"getter": 0, "setter": 1, "deleter": 2}.get(name)
+        if self.fn is not property or place is None or len(args) != 1 or kwargs or self.kwargs:
+            self.unknown(f"method {name!r}")
+        parts = [*self.args, *[Constant(None)] * (3 - len(self.args))]
+        parts[place] = args[0]
+        return MadePart(tx, property, parts, {})
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if self.fn is staticmethod:
+            return tx.call(self.args[0], args, kwargs)
+        return super().call(tx, args, kwargs)
+
+    def rebuild(self, writer: Any) -> None:
+        with writer.building(self):
+            writer.call(self.fn, self.args, self.kwargs)
+
+
+class PartOfClass(Value):
+    """What Python, or the library, has made for a class: it is found there when it leaves."""
+
+    cls: type
+
+    def __init__(self, made: MadeClass, part: Any, find: Callable[..., Any], name: str) -> None:
+        self.made, self.part, self.find, self.name = made, part, find, name
+        self.cls = type(part)
+
+    def rebuild(self, writer: Any) -> None:
+        writer.call(self.find, [self.made, Constant(self.name)])
+
+
+class MadeClass(ClassValue):
+    """A class that the frame has made. `steps`: what was done to it since, for generated code."""
+
+    described = "class {0.python_class.__name__} made here"
+    in_cells = True
+
+    def __init__(self, tx: Tracer, model: type, make: Any, given: Sequence[Value]) -> None:
+        super().__init__(model)
+        self.source = None  # type: ignore[assignment]
+        self.make, self.given = make, given
+        self.steps: list[tuple[Callable[..., Any], Sequence[Value]]] = []
+        self._told = True  # whether the model has the words that the class has
+        tx.heap.set_model(model, self)
+        tx.heap.know(model, self)
+
+    def as_python(self) -> Any:
+        raise NotConcrete(self.describe())
+
+    def _name(self, tx: Tracer, name: str) -> Value:
+        if name == "__doc__" and not self._told:
+            self.unknown(f"attribute {name!r}")
+        return tx.wrap_new(getattr(self.python_class, name))
+
+    def _subclasses(self, tx: Tracer) -> Value:
+        self.unknown("method '__subclasses__'")
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__dict__":
+            self.unknown(f"attribute {name!r}")
+        return super().get_attr(tx, name)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        self._refuse(name, "set")
+        tx.heap.changed()
+        setattr(self.python_class, name, model_of(tx, value, name))
+        self.steps.append((setattr, [Constant(name), value]))
+
+    def del_attr(self, tx: Tracer, name: str) -> None:
+        self._refuse(name, "deleted")
+        tx.heap.changed()
+        evaluate(tx, delattr, self.python_class, name)
+        self.steps.append((delattr, [Constant(name)]))
+
+    def _refuse(self, name: str, done: str) -> None:
+        """What instances are laid out by, or Python finds by itself, stays."""
+        found = find_in_class(self.python_class, name)
+        slot = found is not None and isinstance(found[1], types.MemberDescriptorType)
+        if name.startswith("__") or slot:
+            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is {done}")
+
+    def decorate(self, tx: Tracer, kwargs: Kwargs) -> None:
+        """Let `dataclasses.dataclass` write methods for it."""
+        model: Any = self.python_class
+        try:
+            plain = {name: value.as_python() for name, value in kwargs.items()}
+            if plain.get("slots") or plain.get("weakref_slot"):
+                raise NotConcrete("slots, for which another class is made")
+            before, documented = set(map(id, vars(model).values())), model.__doc__ is not None
+            self._refresh(tx)
+            dataclasses.dataclass(**plain)(model)
+        except Exception as error:
+            raise Break("FB0020", f"dataclass of {self.describe()}: {error}") from None
+        tx.heap.changed()
+        for name, part in vars(model).items():
+            if id(part) not in before and type(part) not in LITERALS:
+                tx.heap.part(part, PartOfClass(self, part, _in_class, name))
+        for name, field in model.__dataclass_fields__.items():
+            tx.heap.part(field, PartOfClass(self, field, _field, name))
+            shown = field.default is dataclasses.MISSING or type(field.default) in LITERALS
+            self._told &= documented or shown  # the library's words show defaults
+        self.steps.append((_decorate, [named_dict(dict(kwargs))]))
+
+    def _refresh(self, tx: Tracer) -> None:
+        """Annotations as they are by now: the library reads them."""
+        model = vars(self.python_class).get("__annotations__")
+        if model is not None:
+            known = tx.heap.find_model(model)
+            if not isinstance(known, DictValue):
+                raise NotConcrete("annotations that were replaced")
+            now = {key.as_python(): model_of(tx, value, "a type") for key, value in known.entries()}
+            model.clear()
+            model.update(now)
+
+    def rebuild(self, writer: Any) -> None:
+        with writer.building(self):
+            writer.call(self.make, self.given)
+        for fn, args in self.steps:
+            writer.do_with_top(fn, args)
+
+    reconstruct = Value.reconstruct
+
+
+def _in_class(kind: type, name: str) -> Any:
+    return vars(kind)[name]
+
+
+def _field(kind: Any, name: str) -> Any:
+    return kind.__dataclass_fields__[name]
+
+
+def _decorate(kind: type, given: Mapping[str, Any]) -> None:
+    dataclasses.dataclass(**given)(kind)
+
+
+def model_of(tx: Tracer, value: Value, name: str) -> Any:
+    """An object that Python treats as it would the value's own where a class has it."""
+    if isinstance(value, Constant | FrozenValue):
+        return value.as_python()
+    if isinstance(value, ClassValue):
+        return value.python_class
+    if isinstance(value, BuiltinValue):
+        return value.fn
+    if isinstance(value, MadePart):
+        return value.model
+    if isinstance(value, FunctionValue) and value.real is not None and not value.attributes:
+        return value.real
+    known = tx.heap.model(value)
+    if known is not None:
+        return known
+    model: Any = _new_model(tx, value, name)
+    tx.heap.set_model(model, value)
+    return model
+
+
+def _new_model(tx: Tracer, value: Value, name: str) -> Any:
+    if isinstance(value, FunctionValue) and value.made_by is None:
+        cells = tuple(types.CellType() for _ in value.code.co_freevars)
+        model = types.FunctionType(value.code, value.scope.namespace, value.name, None, cells)
+        model.__qualname__ = value.qualname
+        for attribute, part in value.attributes.items():
+            setattr(model, attribute, model_of(tx, part, attribute))
+        return model
+    if isinstance(value, DictValue) and value.cls is dict:
+        return {key.as_python(): model_of(tx, part, name) for key, part in value.entries()}
+    if isinstance(value, ListValue) and value.cls is list:
+        return [model_of(tx, part, name) for part in value.parts()]
+    if isinstance(value, SetValue) and value.cls is set:
+        return set()
+    if isinstance(value, ObjectValue):
+        if find_in_class(value.cls, "__set_name__") is not None:
+            raise Break("FB0020", f"{name!r} is told its name: {value.describe()}")
+        if value.real is not None:
+            return value.real
+        if layout_of(value.cls) is object:
+            return object.__new__(value.cls)
+    if isinstance(value, _UNBOUND):
+        return _Placeholder()
+    raise Break("FB0020", f"{name!r} is {value.describe()}")
+
+
+def make_class(tx: Tracer, name: Value, bases: Args, namespace: DictValue) -> MadeClass:
+    """`type(name, bases, namespace)`, or what its bases' metaclass makes instead."""
+    entries = {str(key.as_python()): value for key, value in namespace.entries()}
+    kinds = [_base(base) for base in bases]
+    meta = _metaclass(tx, kinds)
+    refused = next((each for each in entries if each in _REFUSED), None)
+    if refused is not None:
+        raise Break("FB0020", f"the class has {refused}")
+    cell = entries.get("__classcell__")
+    try:
+        model_space = {
+            key: value.as_python() if key == "__slots__" else model_of(tx, value, key)
+            for key, value in entries.items()
+            if key != "__classcell__"
+        }
+        title = name.as_python()
+    except NotConcrete as error:
+        raise Break("FB0020", f"{error}") from None
+    model = evaluate(tx, meta, title, tuple(kinds), model_space)
+    given = [Constant(meta), name, TupleValue(list(bases)), named_dict(entries)]
+    made = MadeClass(tx, model, _make, given)
+    for key, part in vars(model).items():
+        if key not in model_space and type(part) not in LITERALS:
+            tx.heap.part(part, PartOfClass(made, part, _in_class, key))
+    if isinstance(cell, CellValue):
+        cell.write(tx, made)
+    return made
+
+
+def _make(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
+    made: type = meta(name, bases, namespace)
+    return made
+
+
+def _base(base: Value) -> type:
+    if not isinstance(base, ClassValue):
+        raise Break("FB0020", f"a class derives from {base.describe()}")
+    kind = base.python_class
+    hook = find_in_class(kind, "__init_subclass__")
+    if hook is None or hook[0] is not object:
+        raise Break("FB0020", f"{base.describe()} has __init_subclass__")
+    if issubclass(kind, torch.Tensor | torch.autograd.Function) or base.written:
+        raise Break("FB0020", f"a class derives from {base.describe()}")
+    return kind
+
+
+def _metaclass(tx: Tracer, kinds: Sequence[type]) -> Any:
+    metas = {type(kind): None for kind in kinds} or {type: None}
+    if any(not any(meta is known for known in _METACLASSES) for meta in metas):
+        raise Break("FB0020", "a class with a metaclass of its own")
+    return abc.ABCMeta if abc.ABCMeta in metas else type
+
+
+def made_part(fn: Any) -> Callable[[Tracer, Args, Kwargs], Value]:
+    """A handler of the calls that make parts of classes."""
+    return lambda tx, args, kwargs: MadePart(tx, fn, args, kwargs)
+
+
+class DataclassDecorator(PartialValue):
+    """`dataclass(...)` before it is given the class."""
+
+    cls = types.FunctionType
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            writer.call(dataclasses.dataclass, [], self.kwargs)
+
+
+PARTS = (
+    property, staticmethod, classmethod, functools.cached_property, functools.partialmethod,
+    dataclasses.field,
+)  # fmt: skip
