@@ -1,4 +1,4 @@
-"""Sharded models: blocks under FSDP2, and tensor-parallel modules that are captured around."""
+"""Sharded models with kernels: blocks under FSDP2, and tensor-parallel modules."""
 
 import pytest
 import torch
@@ -90,7 +90,7 @@ def test_sharded_blocks_are_compiled(program, tmp_path):
             assert fallbacks == 0
 
 
-def test_tensor_parallel_modules_are_captured_around(tmp_path):
+def test_tensor_parallel_modules_are_compiled(tmp_path):
     for (plain, _), (losses, graphs) in two_ranks(_tensor_parallel, tmp_path):
         torch.testing.assert_close(losses, plain, rtol=1e-4, atol=1e-5)
         assert graphs > 0

@@ -338,5 +338,7 @@ AO0173: a {cls}, a tensor subclass, has a gradient whose parts have other sizes 
     the gradient to the form of what it is of, as `redistribute` does
 AO0174: {func} of a packed sequence, or over an open number of steps, under autocast > run the layer
     outside of autocast
+AO0175: a result is a {cls}, a tensor subclass, whose gradient is of another form > bring it to the
+    form of its gradient in this part of the program, as `redistribute` does with a partial sum
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

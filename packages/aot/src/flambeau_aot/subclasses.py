@@ -155,6 +155,16 @@ def _as_promised(spec: SubclassSpec, grad: Any) -> Any:
     return coerce(spec.context)
 
 
+def _refuse_other_tangents(spec: SubclassSpec, result: Any) -> None:
+    """A class may say that the gradient of a result has another context than the result: parts of a
+    sum have the gradient of the sum."""
+    coerce = getattr(result, "__coerce_tangent_metadata__", None)
+    if coerce is not None and torch.is_grad_enabled() and result.requires_grad:
+        tangent = coerce()
+        if tangent is not result and spec_of(tangent).context != spec.context:
+            raise refusal("AO0175", cls=spec.cls.__name__)
+
+
 def _carrier(spec: SubclassSpec, inner: Sequence[torch.Tensor], grad: torch.Tensor) -> int:
     """The place of the part that a plain gradient has the form of."""
     kind = (grad.shape, grad.dtype, grad.device)
@@ -312,6 +322,7 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
             kind = _kind(leaf, values, specs)
             made.results.append(kind)
             if isinstance(kind, SubclassSpec):
+                _refuse_other_tangents(kind, leaf)
                 flattened.extend(differentiable_parts(kind, leaf))
             elif kind is None:
                 flattened.append(leaf)
