@@ -271,6 +271,8 @@ def test_what_nobody_knows_is_an_error(installed):
         torch.compile(fn, mode="fastest")
     with pytest.raises(flambeau.UnknownOption, match=r"known: .*max_autotune"):
         torch.compile(fn, options={"max_autotunes": True})
+    with pytest.raises(RuntimeError, match="mode= or options=, not both"):
+        torch.compile(fn, mode="default", options={})
 
 
 def test_options_have_counterparts_or_say_so_once(installed):
