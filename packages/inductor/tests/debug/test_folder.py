@@ -30,7 +30,7 @@ FILES = [
     "3_after_fusion.txt",
     "3_fused.svg",
     "3_merged.txt",
-    "3_pass_10_plan_lifetimes.txt",
+    "3_pass_11_plan_lifetimes.txt",
     "3_refused.txt",
     "4_kernels.cpp",
     "5_wrapper.py",

@@ -243,7 +243,7 @@ def test_every_mode_is_taken(installed, mode):
 
 def test_every_argument_of_torchs_is_taken_or_said(installed):
     values = {
-        "model": fn, "fullgraph": True, "dynamic": False, "backend": "eager", "mode": "default",
+        "model": fn, "fullgraph": True, "dynamic": False, "backend": "eager", "mode": None,
         "options": {}, "name": "region", "disable": False, "recompile_limit": 3,
         "isolate_recompiles": True, "shapes_spec": (), "dynamic_shapes": (),
     }  # fmt: skip
