@@ -112,7 +112,7 @@ def compile(original: Original, model: Any = None, **given: Any) -> Any:
     except TypeError as error:  # what torch has no argument for
         raise TypeError(f"compile() {error}") from None
     if given.get("mode") is not None and given.get("options") is not None:
-        raise RuntimeError("torch.compile takes mode= or options=, not both")
+        raise RuntimeError("compile() takes mode= or options=, not both")
     if model is None and "model" not in given:
         context = _context(given)
         return (lambda target: target) if context is None else context
