@@ -14,6 +14,7 @@ import torch
 from flambeau_capture import graph_break, optimize
 from flambeau_capture.breaks import REASONS, Unsupported
 from flambeau_capture.observe.explanation import explain
+from hint_operators import LIBRARY, doubled, twice
 from torch import nn
 
 EDITS = {}
@@ -361,21 +362,6 @@ def reasons(fn):
     return breaks or re.findall(r"\bFB\d{4}\b", str(found.frames)), len(found.graphs)
 
 
-@torch.library.custom_op("flambeau_hints::twice", mutates_args=())
-def twice(t: torch.Tensor) -> torch.Tensor:
-    return t * 2
-
-
-@torch.library.custom_op("flambeau_hints::doubled", mutates_args=())
-def doubled(t: torch.Tensor) -> torch.Tensor:
-    return t * 2
-
-
-@torch.library.register_fake("flambeau_hints::doubled")
-def _(t):
-    return torch.empty_like(t)
-
-
 @pair("FB0030")
 def _():
     def broken(t):
@@ -385,11 +371,6 @@ def _():
         return doubled(t + 1).sin()
 
     return broken, edited
-
-
-LIBRARY = torch.library.Library("flambeau_hints", "FRAGMENT")  # its operators live as long as it
-LIBRARY.define("thrice(Tensor t) -> Tensor")
-LIBRARY.impl("thrice", lambda t: t * 3, "CPU")
 
 
 def test_an_operator_without_a_fake_is_named_in_the_hint():
