@@ -49,17 +49,34 @@ def element_bytes(loop: Loop) -> int:
 
 def spills(loop: Loop, elements: float, warps: int, looped: bool) -> float:
     """How many registers too few a thread has that holds so many elements of a row."""
-    return max(0.0, _wanted(loop, elements, looped) - _allowed(warps))
+    return _too_few(elements * pressure(loop, looped), warps)
 
 
-def column_blocks(loop: Loop, rows: int, padded: int, tuning: Tuning) -> tuple[int, int, int]:
-    """Columns, elements of each at a time and warps of a program that sums down them."""
-    blocks = _blocks(rows, padded)
-    return min(blocks, key=lambda b: _seconds(loop, rows, b[0], b[1], b[2], tuning))
+def column_blocks(
+    loop: Loop, rows: int, most: int, padded: int, tuning: Tuning
+) -> tuple[int, int, int]:
+    """Columns, at most so many, elements of each at a time and warps of a program that sums down
+    them."""
+    length = math.prod(hint(axis.size) for axis in loop.r)
+    moving = rows * length * element_bytes(loop) / tuning.memory_rate
+    each = {looped: pressure(loop, looped) for looped in (False, True)}
+
+    def seconds(block: tuple[int, int, int]) -> float:
+        columns, deep, warps = block
+        values = columns * deep / (32 * warps) * each[deep < length]
+        wanted = min(_wanted(values), _allowed(warps))
+        registers = REGISTER_STEP * math.ceil(max(wanted, REGISTER_STEP) / REGISTER_STEP)
+        resident = max(1, min(int(REGISTERS // (registers * 32 * warps)), MOST_WARPS // warps))
+        programs = math.ceil(rows / columns)
+        waves = math.ceil(programs / (tuning.machine.multiprocessors * resident))
+        waiting = waves * math.ceil(length / deep) * tuning.step_latency
+        slower = (1 + CROWDING * values) * (1 + SPILL * _too_few(values, warps))
+        return float((moving**3 + waiting**3) ** (1 / 3) * slower)
+
+    return min(_blocks(most, padded), key=seconds)
 
 
-def _blocks(rows: int, padded: int) -> Iterator[tuple[int, int, int]]:
-    most = 1 << max(0, rows - 1).bit_length()
+def _blocks(most: int, padded: int) -> Iterator[tuple[int, int, int]]:
     for columns in sorted({min(columns, most) for columns in COLUMNS}, reverse=True):
         for deep in sorted({min(block // columns, padded) for block in BLOCKS}):
             for warps in WARPS:
@@ -71,20 +88,9 @@ def _allowed(warps: int) -> float:
     return min(MOST_REGISTERS, REGISTERS / (32 * warps))
 
 
-def _wanted(loop: Loop, elements: float, looped: bool) -> float:
-    return BASE_REGISTERS + EACH_REGISTER * elements * pressure(loop, looped)
+def _wanted(values: float) -> float:
+    return BASE_REGISTERS + EACH_REGISTER * values
 
 
-def _seconds(loop: Loop, rows: int, columns: int, deep: int, warps: int, tuning: Tuning) -> float:
-    length = math.prod(hint(axis.size) for axis in loop.r)
-    elements = columns * deep / (32 * warps)
-    looped = deep < length
-    wanted = min(_wanted(loop, elements, looped), _allowed(warps))
-    registers = REGISTER_STEP * math.ceil(max(wanted, REGISTER_STEP) / REGISTER_STEP)
-    resident = max(1, min(int(REGISTERS // (registers * 32 * warps)), MOST_WARPS // warps))
-    waves = math.ceil(math.ceil(rows / columns) / (tuning.machine.multiprocessors * resident))
-    waiting = waves * math.ceil(length / deep) * tuning.step_latency
-    moving = rows * length * element_bytes(loop) / tuning.memory_rate
-    crowded = 1 + CROWDING * elements * pressure(loop, looped)
-    few = 1 + SPILL * spills(loop, elements, warps, looped)
-    return float((moving**3 + waiting**3) ** (1 / 3) * crowded * few)
+def _too_few(values: float, warps: int) -> float:
+    return max(0.0, _wanted(values) - _allowed(warps))

@@ -19,7 +19,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from flambeau_inductor.codegen.triton.occupancy import column_blocks, spills
+from flambeau_inductor.codegen.triton.occupancy import (
+    MOST_REGISTERS,
+    REGISTER_STEP,
+    REGISTERS,
+    column_blocks,
+    spills,
+)
 from flambeau_inductor.codegen.triton.reductions import online_sums
 from flambeau_inductor.codegen.triton.row_facts import (
     along_rows,
@@ -236,7 +242,7 @@ def _outer_reduction(loop: Loop, rows: int, length: int, tuning: Tuning) -> Tili
     padded, columns = next_power_of_two(length), min(OUTER_COLUMNS, next_power_of_two(rows))
     open_length = is_open(axis.size for axis in loop.r)
     if columns * padded >= OUTER_LEAST:
-        columns, deep, warps = column_blocks(loop, rows, padded, tuning)
+        columns, deep, warps = column_blocks(loop, rows, columns, padded, tuning)
         return _rows(loop, columns, deep, warps, looped=deep < length or open_length)
     while columns > 16 and rows // columns < tuning.machine.multiprocessors:
         columns //= 2
@@ -248,8 +254,6 @@ WALKED_WIDE, WALKED_HALVES = 512, 1024
 """Of software-pipelined rows: short ones in blocks of so many elements. A longer one is a block of
 its own, with a warp for so many elements, and at most so many warps: blocks of several such rows
 get two layouts from Triton, and are computed in both."""
-REGISTERS, MOST_REGISTERS = 65536, 255
-"""Of a multiprocessor, and of a thread."""
 WALKED_STAGES = 3
 """Blocks in flight at once, if all but one fit in `walked_bytes` of shared memory. Where a device
 has less, fewer are in flight (`build`)."""
@@ -299,7 +303,7 @@ def pipelined_row_tiling(loop: Loop, tuning: Tuning) -> Tiling:
 def _registers(warps: int) -> int | None:
     """Registers that so many warps of a multiprocessor leave each thread; None: no fewer than it
     could have alone."""
-    most = REGISTERS // (32 * warps) // 8 * 8
+    most = REGISTERS // (32 * warps) // REGISTER_STEP * REGISTER_STEP
     return most if most < MOST_REGISTERS else None
 
 
