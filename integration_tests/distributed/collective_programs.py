@@ -16,6 +16,19 @@ from torch.nn import functional as F
 ROWS = 8  # divides by every size of a group here
 
 
+class ResidualBlock(nn.Module):
+    """A pre-norm feed-forward block."""
+
+    def __init__(self, width, inner):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
 def _done(work, later):
     if later:
         assert work.wait()

@@ -16,6 +16,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional as F
 
 import flambeau
+from integration_tests.distributed.collective_programs import ResidualBlock
 from integration_tests.distributed.two_ranks import ranks
 
 WIDTH = 8
@@ -146,22 +147,11 @@ def test_other_placements_are_another_graph(tmp_path):
             torch.testing.assert_close(given, wanted, rtol=0, atol=0)
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.up = nn.Linear(WIDTH, 4 * WIDTH)
-        self.down = nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        return x + self.down(F.gelu(self.up(self.norm(x))))
-
-
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.second = Block(), Block()
+        self.first, self.second = ResidualBlock(WIDTH, 4 * WIDTH), ResidualBlock(WIDTH, 4 * WIDTH)
         self.head = nn.Linear(WIDTH, 4)
 
     def forward(self, x):

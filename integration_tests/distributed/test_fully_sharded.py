@@ -10,6 +10,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.nn import functional as F
 
 import flambeau
+from integration_tests.distributed.collective_programs import ResidualBlock
 from integration_tests.distributed.two_ranks import ranks
 
 WIDTH = 8
@@ -21,22 +22,11 @@ HOOKS = (
 )  # fmt: skip
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.up = nn.Linear(WIDTH, 2 * WIDTH)
-        self.down = nn.Linear(2 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        return x + self.down(F.gelu(self.up(self.norm(x))))
-
-
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.layers = nn.ModuleList(Block() for _ in range(2))
+        self.layers = nn.ModuleList(ResidualBlock(WIDTH, 2 * WIDTH) for _ in range(2))
         self.head = nn.Linear(WIDTH, 4)
 
     def forward(self, x):

@@ -9,25 +9,17 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn import functional as F
 
 import flambeau
+from integration_tests.distributed.collective_programs import ResidualBlock
 from integration_tests.distributed.two_ranks import two_ranks
 
 WIDTH = 16
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.up = nn.Linear(WIDTH, 4 * WIDTH)
-        self.down = nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        return x + self.down(F.gelu(self.up(self.norm(x))))
-
-
 def model():
     torch.manual_seed(0)
-    return nn.Sequential(Block(), Block(), nn.Linear(WIDTH, 4))
+    return nn.Sequential(
+        ResidualBlock(WIDTH, 4 * WIDTH), ResidualBlock(WIDTH, 4 * WIDTH), nn.Linear(WIDTH, 4)
+    )
 
 
 def trained(run, parameters, seed):
