@@ -277,7 +277,7 @@ class Recorded:
         RECORDED.add(handed, lent)
         weakref.finalize(recording, RECORDED.discard, handed, lent)
         if loan is not None and pool is not None:
-            loan.held = lambda: _is_held(recording)
+            loan.held = lambda: _is_live(recording)
         return recording
 
     def _places(self, args: Sequence[Any]) -> tuple[list[tuple[int, int]], list[int]]:
@@ -319,7 +319,7 @@ class Recorded:
             return f"input {moved[0]} has moved"
         if recording.loan is not None and recording.loan.in_use():
             return LENT
-        return HELD if _is_held(recording) else None
+        return HELD if _is_live(recording) else None
 
     def _replay(self, recording: CudaGraphRecording, args: list[Any]) -> tuple[Any, ...]:
         if recording.made.buffers:
@@ -343,8 +343,8 @@ MOVING = "inputs of many bytes are elsewhere at each call"
 BUSY = "the device takes longer than launching does"
 
 
-def _is_held(recording: CudaGraphRecording) -> bool:
-    """Whether somebody refers to an output of the last replay."""
+def _is_live(recording: CudaGraphRecording) -> bool:
+    """Whether an output of the last replay is live: somebody refers to it."""
     return [*map(storage_users, recording.handles)] != recording.users
 
 
