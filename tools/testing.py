@@ -19,6 +19,8 @@ import random
 import subprocess
 import sys
 import tempfile
+import traceback
+import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Pytest hook: programs that tests start need not import torch each; hypothesis' own seed."""
     if sys.platform == "linux" and HAS["torch"]:
         subprocess.run = run  # type: ignore[assignment]
+    if HAS["torch"]:
+        without_stacks()
     if HAS["hypothesis"] and GIVEN is None:
         from hypothesis import settings  # here: it is not installed everywhere
 
@@ -63,6 +67,18 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("alike")
     elif HAS["hypothesis"] and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = GIVEN
+
+
+def without_stacks() -> None:
+    """torch writes down the stack, sixty frames under pytest, where a program sets a seed (once for
+    each kind of device that is not there) and where a fake mode is made: for errors of its own."""
+    import torch._subclasses.fake_tensor  # here: it is not installed everywhere
+    import torch.mtia
+    import torch.xpu
+
+    none = {"format_stack": list, "extract_stack": traceback.StackSummary}
+    for module in (torch.cuda, torch.xpu, torch.mtia, torch._subclasses.fake_tensor):
+        module.traceback = types.SimpleNamespace(**vars(traceback) | none)  # type: ignore[attr-defined]
 
 
 def pytest_unconfigure() -> None:
