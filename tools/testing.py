@@ -193,8 +193,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; all where
     FLAMBEAU_SWEEPS is set or a test is called by its name.
 
-    The hash of a case's name and the seed choose: a new case leaves the others where they are, and
-    another seed runs others.
+    The hash of a case's name and the seed choose, first among what shows a kind that none before it
+    does: a new case leaves most others where they are, and another seed runs others.
     """
     if WHOLE or config.option.keyword or any("::" in given for given in config.args):
         return
@@ -204,13 +204,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             families[name_of(item).partition("[")[0], mark.args[0]].append(item)
     left: set[pytest.Item] = set()
     for (_, one_in), family in families.items():
-        family.sort(key=lambda item: number_of("slice", name_of(item)))
-        left.update(family[math.ceil(len(family) / one_in) :])
+        left.update(spread(family)[math.ceil(len(family) / one_in) :])
     items[:] = [item for item in items if item not in left]
     config.hook.pytest_deselected(items=list(left))
     if families:
         told = getattr(config, "workeroutput", slices)  # of a process beside others, or this one's
         told["slices"] = f"{sum(map(len, families.values())) - len(left)} and left {len(left)}"
+
+
+def spread(family: list[pytest.Item]) -> list[pytest.Item]:
+    """Cases in the order of their hashes, those first that have a kind which none before has."""
+    seen: set[tuple[str, object]] = set()
+    orders: tuple[list[pytest.Item], list[pytest.Item]] = [], []
+    for item in sorted(family, key=lambda item: number_of("slice", name_of(item))):
+        values = item.callspec.params.items()  # type: ignore[attr-defined]
+        kinds = {(name, one if isinstance(one, str) else id(one)) for name, one in values}
+        orders[kinds <= seen].append(item)
+        seen |= kinds
+    return orders[0] + orders[1]
 
 
 @pytest.hookimpl(optionalhook=True)
