@@ -58,8 +58,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Pytest hook: programs that tests start need not import torch each; hypothesis' own seed."""
     if sys.platform == "linux" and HAS["torch"]:
         subprocess.run = run  # type: ignore[assignment]
-    if HAS["torch"]:
-        without_stacks()
     if HAS["hypothesis"] and GIVEN is None:
         from hypothesis import settings  # here: it is not installed everywhere
 
@@ -67,18 +65,6 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("alike")
     elif HAS["hypothesis"] and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = GIVEN
-
-
-def without_stacks() -> None:
-    """torch writes down the stack, sixty frames under pytest, where a program sets a seed (once for
-    each kind of device that is not there) and where a fake mode is made: for errors of its own."""
-    import torch._subclasses.fake_tensor  # here: it is not installed everywhere
-    import torch.mtia
-    import torch.xpu
-
-    none = {"format_stack": list, "extract_stack": traceback.StackSummary}
-    for module in (torch.cuda, torch.xpu, torch.mtia, torch._subclasses.fake_tensor):
-        module.traceback = types.SimpleNamespace(**vars(traceback) | none)  # type: ignore[attr-defined]
 
 
 def pytest_unconfigure() -> None:
@@ -97,10 +83,24 @@ def pytest_collection_finish() -> None:
     pytest listens to every logger that keeps its records to itself. Torch's trace is one, and
     writes two tracebacks for every symbol as soon as somebody listens.
     """
+    if "torch" in sys.modules:
+        without_stacks()
     gc.collect()
     gc.freeze()
     gc.enable()
     logging.getLogger("torch.__trace").propagate = True
+
+
+def without_stacks() -> None:
+    """torch writes down the stack, sixty frames under pytest, where a program sets a seed (once for
+    each kind of device that is not there) and where a fake mode is made: for errors of its own."""
+    import torch._subclasses.fake_tensor  # here: it is not installed everywhere
+    import torch.mtia
+    import torch.xpu
+
+    none = {"format_stack": list, "extract_stack": traceback.StackSummary}
+    for module in (torch.cuda, torch.xpu, torch.mtia, torch._subclasses.fake_tensor):
+        module.traceback = types.SimpleNamespace(**vars(traceback) | none)  # type: ignore[attr-defined]
 
 
 # --- random numbers -------------------------------------------------------------------------------
