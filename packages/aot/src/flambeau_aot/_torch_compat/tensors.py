@@ -68,6 +68,12 @@ def no_view(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach() if tensor._is_view() else tensor
 
 
+def part_of_more(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a view, which is how the engine learns that more than the tensor holds it:
+    what else a leaf is given is added in place only to a gradient that is alone in its memory."""
+    return tensor if tensor._is_view() else tensor.view_as(tensor)
+
+
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor of which this one is a view, or itself."""
     return tensor if tensor._base is None else tensor._base

@@ -30,6 +30,7 @@ from flambeau_aot._torch_compat import (
     backward_keeps_graph,
     hooks_may_change_values,
     no_view,
+    part_of_more,
     pass_accumulates,
     saved_tensors_released,
     saved_where_checked,
@@ -427,6 +428,8 @@ def _backward(
     plan, crossing = own.plan, own.crossing
     given = [f"c{index}" for index in plan.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
+    for primal in crossing.parts:
+        results[primal] = f"part_of_more({results[primal]})"
     for spec in crossing.sparse:
         results[spec.primal] = f"sparse{spec.primal}({results[spec.primal]}, {results[spec.place]})"
     copies = [
@@ -522,6 +525,7 @@ def _backward(
         "own": own,
         "arrived": arrived,
         "depended": own_results(plan),
+        "part_of_more": part_of_more,
         "pass_accumulates": pass_accumulates,
         "refuse_reentrant": _refuse_reentrant,
         "refuse_unasked": refuse_unasked,
