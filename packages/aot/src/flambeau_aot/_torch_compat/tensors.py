@@ -68,9 +68,10 @@ def no_view(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach() if tensor._is_view() else tensor
 
 
-def part_of_more(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as a view, which is how the engine learns that more than the tensor holds it:
-    what else a leaf is given is added in place only to a gradient that is alone in its memory."""
+def as_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a view of it, if it is none. A gradient that is one has memory that is not
+    its alone, where the engine adds nothing in place; a result of an autograd function that is one
+    may not be written to."""
     return tensor if tensor._is_view() else tensor.view_as(tensor)
 
 
@@ -127,6 +128,11 @@ def _made_by(tensor: torch.Tensor, way: str) -> bool:
 def made_without_grad(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view made with grad disabled."""
     return _made_by(tensor, "NO_GRAD_MODE")
+
+
+def made_in_function(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view, or a view of one, that a user's autograd function has made."""
+    return _made_by(tensor, "IN_CUSTOM_FUNCTION")
 
 
 def one_of_several(tensor: torch.Tensor) -> bool:
