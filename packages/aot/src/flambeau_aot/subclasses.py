@@ -31,6 +31,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.refusals import refusal
+from flambeau_aot.sizes import TensorLayout
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,14 @@ class _Desugared(torch.autograd.Function):
         """The plain tensors."""
         inner = plain_tensors(value, spec)
         ctx.spec, ctx.of_gradient = spec, of_gradient
-        ctx.save_for_backward(*(item.detach() for item in inner))
+        # A write to a part is one to the value: of a float, only the layout is needed afterwards.
+        ctx.layouts = [
+            TensorLayout(tuple(x.shape), tuple(x.stride()), x.dtype, x.device)
+            if x.is_floating_point()
+            else None
+            for x in inner
+        ]
+        ctx.save_for_backward(*(x.detach() for x in inner if not x.is_floating_point()))
         results = tuple(item.detach() for item in inner)
         ctx.mark_non_differentiable(*(x for x in results if not x.is_floating_point()))
         ctx.set_materialize_grads(False)
@@ -208,9 +216,10 @@ class _Desugared(torch.autograd.Function):
             return None, None, None
         if isinstance(ctx.of_gradient, int):
             return None, None, grads[ctx.of_gradient]
+        others = iter(ctx.saved_tensors)
         inner = [
-            grad if grad is not None else torch.zeros_like(x) if x.is_floating_point() else x
-            for grad, x in zip(grads, ctx.saved_tensors, strict=True)
+            next(others) if layout is None else layout.empty().zero_() if grad is None else grad
+            for grad, layout in zip(grads, ctx.layouts, strict=True)
         ]
         return None, None, put_together(ctx.of_gradient, inner)
 
