@@ -25,7 +25,7 @@ class Options:
         once it compiles no more; where it is slower than uncaptured by more than 5 % it runs as it
         is. It takes ten to forty calls, of which half run uncaptured. So is one of a whole graph on
         the CPU, if the backend is `made_for_speed`: after sixteen calls, in up to a thousand short
-        ones or eighty of more than 5 ms.
+        ones or eighty long ones.
     nopython: a graph break is an error that names the user's line.
     dynamic: None: a size, or a number among the arguments and attributes, becomes a symbol of the
         graph when it has a second value. True: every size of an argument does at once.
