@@ -1,6 +1,6 @@
 """Links between processes: what a collective costs, by the type of the devices that it joins.
 
-In: a device type. Out: its `Link`. Invariant: the numbers are those of `links.json`, which says
+In: a type of devices. Out: its `Link`. Invariant: the numbers are those of `links.json`, which says
 what measured them or that nothing did. A call takes `latency + bytes / rate` seconds (Hockney, "The
 communication challenge for MPP", Parallel Computing 1994).
 """
@@ -51,6 +51,10 @@ def _links() -> dict[str, Link]:
     }
 
 
-def link_of(device_type: str) -> Link:
-    """The link between devices of a type; of one that is not known, that between processors."""
-    return _links().get(device_type, _links()["cpu"])
+NETWORK = "network"
+
+
+def link_of(kind: str) -> Link:
+    """The link between devices of a type in one host, or (`NETWORK`) between hosts; of a type that
+    is not known, that between processors."""
+    return _links().get(kind, _links()["cpu"])
