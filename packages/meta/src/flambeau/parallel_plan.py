@@ -326,9 +326,7 @@ def plan_parallel(
     """What training a module on a mesh would come to. args, kwargs: of one replica's call."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError("a mesh is planned for a module, whose parameters are known")
-    given = [
-        each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)
-    ]
+    given = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
     trained = [each for each in model.parameters() if each.requires_grad]
     constant = [each for each in model.parameters() if not each.requires_grad]
     kind = next((each.device.type for each in (*trained, *given)), "cpu")
