@@ -171,7 +171,8 @@ def third_party(code: CodeType) -> bool:
 
 def is_made_by_library(code: CodeType, module: str) -> bool:
     """Whether a library whose frames are skipped made a function from text: that of a dataclass."""
-    return code.co_filename == "<string>" and library_rule(module)[1].called == "FB0017"
+    rule = library_rule(module)[1]
+    return code.co_filename == "<string>" and (rule.skipped or rule.called == "FB0017")
 
 
 def skip_code(code: CodeType) -> bool:
