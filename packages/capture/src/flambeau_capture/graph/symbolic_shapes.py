@@ -101,8 +101,8 @@ class SymbolicShapes:
     def tensor(
         self, tensor: torch.Tensor, source: Source, dims: Mapping[int, Bounds]
     ) -> tuple[torch.Tensor, tuple[int, ...], tuple[int, ...]]:
-        """The fake tensor, and the dimensions whose sizes and strides are symbolic: sizes 0 and 1
-        never are."""
+        """The fake tensor, and the dimensions whose sizes and strides are symbolic: never
+        where the size now is 0 or 1."""
         fake = compat.to_symbolic_fake(self._graph.fake_mode, tensor, dims)
         sizes = self._bind_open(source, "SIZE", fake.shape, tensor.shape)
         return fake, sizes, self._bind_open(source, "STRIDE", fake.stride(), tensor.stride())

@@ -145,6 +145,10 @@ def _verify(backend: Backend, request: Request) -> Backend:
     return verified(backend, request)
 
 
+def _merges(request: Request) -> bool:
+    return request.traits.kernels and request.choices.inductor.merge_collectives
+
+
 LAYERS: tuple[Layer, ...] = (
     Layer("graph_cache", _graph_cache, lambda request: request.traits.kernels),
     Layer("prepare", _prepare, lambda request: request.traits.kernels),
@@ -161,7 +165,11 @@ LAYERS: tuple[Layer, ...] = (
     Layer("never_slower", never_slower, lambda request: request.never_slower),
     Layer("repro", _repro, lambda request: request.repro),
     Layer("verify", _verify, lambda request: request.verify),
-    Layer("agreement", lambda backend, request: in_agreement(backend), lambda request: True),
+    Layer(
+        "agreement",
+        lambda backend, request: in_agreement(backend, _merges(request)),
+        lambda request: True,
+    ),
     Layer("run_events", publish_runs, lambda request: True),
 )
 
