@@ -108,7 +108,7 @@ def told(report: Any, raises: bool) -> tuple[list[str], list[str]]:
     import flambeau_aot
 
     faults = [_brief(text) for text in report.internal_errors]
-    reasons = [_brief(text) for text in (*report.breaks, *report.skipped) if NOTHING not in text]
+    reasons = [_brief(text) for text in (*report.breaks, *report.skipped)]
     named = (flambeau_aot.errors.Unsupported, flambeau_aot.errors.DataDependent)
     for failure in report.fallbacks:
         chain = [failure.error]
@@ -123,8 +123,6 @@ def told(report: Any, raises: bool) -> tuple[list[str], list[str]]:
     return faults, reasons
 
 
-#: no refusal: a frame without a tensor operation
-NOTHING = "nothing to compile"
 #: classes of errors that say on purpose what is not done
 NAMED = frozenset({"NotYetSymbolic", "Unsupported", "DataDependent", "NotForThisBackend"})
 

@@ -135,7 +135,7 @@ convert:
     if (answer == NULL) {
         return -1;
     }
-    cache->counters.conversions++;
+    cache->counters.conversions += answer != Py_None; /* that answer took no compiling */
     CodeState *state = cache_state(cache, code); /* convert may have cleared the cache */
     if (state == NULL) {
         goto end;

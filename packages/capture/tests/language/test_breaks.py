@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from flambeau_capture import CaptureWarning, disable, graph_break, optimize
+from flambeau_capture.api import compiler_of
 
 
 def x():
@@ -359,6 +360,23 @@ def test_names_are_taken_back():
     del compiled
     gc.collect()
     assert set(fn.__globals__) == before
+
+
+def test_a_frame_without_tensors_is_not_left_to_python():
+    class Named:
+        def __str__(self):
+            return "-".join(sorted("name"))
+
+    def fn(t):
+        t = t + 1
+        print(Named(), end="")
+        return t * 2
+
+    compiled = optimize("eager", raise_internal_errors=True)(fn)
+    assert torch.equal(compiled(x()), fn(x()))
+    records = compiler_of(compiled).records
+    outcomes = {record.function: record.outcome for record in records.frames}
+    assert outcomes["__str__"] == "nothing to compile" and records.skipped == []
 
 
 def test_threads_compile_at_the_same_time():

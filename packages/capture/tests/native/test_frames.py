@@ -25,6 +25,13 @@ def test_nested_calls_and_recursion():
     assert cache.counters()["conversions"] == 1
 
 
+def test_a_call_that_is_left_alone_is_no_conversion():
+    asked = []
+    cache = FrameCache(lambda *frame: asked.append(frame))
+    assert [compiled(lambda x: x + 1, cache)(1) for _ in range(3)] == [2, 2, 2]
+    assert len(asked) == 3 and cache.counters()["conversions"] == 0
+
+
 def test_runaway_recursion_is_an_exception():
     def f(n):
         return f(n + 1)

@@ -21,6 +21,7 @@ from flambeau_capture.frame.timing_trials import (
     EntryTrial,
     certainty,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Clock:
@@ -119,6 +120,28 @@ def test_a_graph_that_the_backend_gave_up_is_tried():
     fn = optimize(refusing)(whole)
     compiler_of(fn).converter.clock = clock
     run(fn, of=whole)
+    assert len(compiler_of(fn).records.settled) == 1
+
+
+class Quiet(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def left_alone(x):
+    return x * 2
+
+
+def under_a_mode(x):
+    x = x + 1
+    with Quiet():
+        return left_alone(x)
+
+
+def test_calls_that_are_left_alone_do_not_delay_it():
+    fn = tried(under_a_mode, Clock(1.0, 10.0))
+    run(fn, of=under_a_mode)
+    assert any(name == "left_alone" for name, _ in compiler_of(fn).records.skipped)
     assert len(compiler_of(fn).records.settled) == 1
 
 

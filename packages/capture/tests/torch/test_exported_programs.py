@@ -7,6 +7,7 @@ from typing import Any
 import flambeau_capture as fc
 import pytest
 import torch
+from flambeau_capture.api import compiler_of
 
 
 class Net(torch.nn.Module):
@@ -34,3 +35,20 @@ def test_an_exported_module_is_one_graph(writes: bool) -> None:
         torch.testing.assert_close(got["a"], expected["a"])
         assert expected["b"][1] - got["b"][1] == writes
         assert module.count == 2 * calls * writes
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("open_sizes", [False, True])
+def test_an_exported_module_is_exported_again(open_sizes: bool, decomposed: bool) -> None:
+    """Its hook, which makes objects of torch's own to check the arguments, changes nothing."""
+    x, net = torch.randn(3, 4), Net(False)
+    sizes = {"x": {0: torch.export.Dim("rows", min=2, max=9)}, "k": None} if open_sizes else None
+    program = torch.export.export(net, (x,), {"k": 3}, dynamic_shapes=sizes)
+    module = (program.run_decompositions() if decomposed else program).module()
+    exported = fc.export(module, x, k=3)
+    for _ in range(2):
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(exported(x, k=3), net(x, k=3))
+    compiled = fc.compile(module, backend="eager")
+    compiled(x, k=3)
+    assert compiler_of(compiled).records.skipped == []

@@ -105,3 +105,9 @@ def test_the_captured_graph_is_not_rewritten(monkeypatch):
         found = flambeau.explain(layer)(torch.randn(2, 3, 8))
     (graph,) = found.capture.graphs
     assert seen and graph is not seen[0]
+
+
+@pytest.mark.parametrize("budget", [None, 1.0, 0.5, 4096])
+def test_what_is_to_take_less_memory_is_not_compared_with_eager(budget):
+    given = Request(choose(options={"memory_budget": budget}), RecordCollector())
+    assert resolve("inductor", given).made_for_speed == (budget in (None, 1.0))

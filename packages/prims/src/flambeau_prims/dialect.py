@@ -168,7 +168,8 @@ def _effects(node: fx.Node) -> Iterator[str]:
 
 def _outputs(node: fx.Node) -> Iterator[str]:
     if node.op == "output" and not isinstance(node.args[0], (tuple, list)):
-        yield f"the output is a {type(node.args[0]).__name__}, not a tuple"
+        is_a = type(node.args[0]).__name__
+        yield f"the output is a {is_a}, not a tuple: let what was traced return `(result,)`"
 
 
 _RULES: dict[str, Callable[[fx.Node], Iterator[str]]] = {

@@ -250,7 +250,8 @@ class FrameCompiler:
             if self.options.nopython:
                 line = UserLine.first_of(conversion.origin)
                 raise Unsupported(BreakReport(REASONS["FB0026"], str(reason), (line,))) from None
-            self.records.skipped.append((code.co_name, str(reason)))
+            if conversion.in_parts:
+                self.records.skip(code.co_name, str(reason))
             return SKIP
         except Exception as error:
             conversion.outcome = f"capture failed: {type(error).__name__}: {error}"

@@ -44,6 +44,7 @@ LIBRARIES: dict[str, LibraryRule] = {
     "torch.autograd.function": LibraryRule("FB0007"),
     "torch.random": LibraryRule("FB0024"),
     "torch._higher_order_ops": LibraryRule("FB0025"),  # queries whether torch compiles
+    "torch.nn.attention.flex_attention": LibraryRule("FB0025", skipped=True),  # is made of these
     **dict.fromkeys(
         (
             "torch._dynamo", "torch._inductor", "torch._functorch", "torch.distributed",
@@ -72,7 +73,7 @@ LIBRARIES: dict[str, LibraryRule] = {
         (
             "PIL", "networkx", "pytest", "_pytest", "pluggy", "hypothesis", "IPython",
             "flambeau_capture", "flambeau_prims", "flambeau_aot", "flambeau_inductor", "flambeau",
-            "tokenizers", "filelock", "huggingface_hub", "safetensors", "rich",
+            "tokenizers", "filelock", "huggingface_hub", "safetensors", "rich", "typing_extensions",
         ),
         _ALONE,
     ),
@@ -145,13 +146,22 @@ def _uncaptured_files() -> frozenset[str]:
     return frozenset(os.path.join(folder, *name) for name in names)
 
 
+@functools.cache
+def _launchers() -> tuple[str, ...]:
+    """Folders of functions that launch kernels, or run these as Python, thread block by block."""
+    folder = _folder("triton")
+    return () if folder is None else (os.path.join(folder, "runtime", ""),)
+
+
 def runs_uncaptured(code: CodeType) -> bool:
     """Whether nothing that a function calls is to be captured. An import is such a call: what a
     module runs while it is made is no part of the program, and capture may need that very module.
     """
     if code.co_name == "_find_and_load":
         return code.co_filename == "<frozen importlib._bootstrap>"
-    return code.co_filename in _uncaptured_files() and not code.co_flags & 0x20
+    return (
+        code.co_filename in _uncaptured_files() or code.co_filename.startswith(_launchers())
+    ) and not code.co_flags & 0x20
 
 
 def third_party(code: CodeType) -> bool:
@@ -161,7 +171,8 @@ def third_party(code: CodeType) -> bool:
 
 def is_made_by_library(code: CodeType, module: str) -> bool:
     """Whether a library whose frames are skipped made a function from text: that of a dataclass."""
-    return code.co_filename == "<string>" and library_rule(module)[1].called == "FB0017"
+    rule = library_rule(module)[1]
+    return code.co_filename == "<string>" and (rule.skipped or rule.called == "FB0017")
 
 
 def skip_code(code: CodeType) -> bool:
