@@ -91,8 +91,8 @@ def traced(
             own, count = (*examples, *numbers), len(examples)
             program = of_callable(lambda *given: body(*given[:count]), len(own), name)
             program = replace(program, symbolic=own if numbers else ())
-            values = [*examples, *[None] * len(numbers)]
-            joint = trace(program, values, {}, tracer.attempt.higher_order)
+            given: list[Any] = [*examples, *[None] * len(numbers)]
+            joint = trace(program, given, {}, tracer.attempt.higher_order)
         except TraceError as error:
             if "is being used in an in-place operation" in str(error):
                 raise refusal("AO0140", name=name) from error
