@@ -179,6 +179,31 @@ def test_a_write_to_an_input(program: Callable[..., Any], kind: str) -> None:
     assert len(compiled.compiled) == 1
 
 
+def one_part(x: Pair) -> Any:
+    with torch.no_grad():
+        x.a.mul_(0.5)
+    return x * 2
+
+
+def before_it_is_read(x: Pair) -> Any:
+    with torch.no_grad():
+        x.b.view(-1).add_(1)
+    return x.sin() * x
+
+
+@pytest.mark.parametrize("program", [one_part, before_it_is_read], ids=lambda fn: fn.__name__)
+def test_a_write_to_a_part_that_autograd_does_not_record(program: Callable[..., Any]) -> None:
+    """The parts are not kept for the gradient: writing to one is no error in the backward pass."""
+    seen = []
+    for call in (program, aot.aot_function(program, aot.run_as_is)):
+        x = pair(3)
+        result = call(x)
+        result.backward(torch.ones_like(result))
+        seen.append((x, result, x.grad))
+    for found, expected in zip(*seen, strict=True):
+        same(found, expected)
+
+
 def test_refused_by_name() -> None:
     def write(x: Pair) -> Any:
         return x.mul_(2)

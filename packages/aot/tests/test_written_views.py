@@ -95,3 +95,103 @@ def test_a_view_that_is_its_own_argument(same: Callable[[Tensor], Tensor]) -> No
         aot.aot_function(program, aot.run_as_is)(x.clone()), program(x), strict=True
     ):
         torch.testing.assert_close(mine, eagers)
+
+
+class Whole(torch.autograd.Function):
+    """A copy."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return sum(grad.sum() for grad in grads if grad is not None) * torch.ones(3, 4)
+
+
+class OwnView(Whole):
+    """A view of memory of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        return x.clone().view(12)
+
+
+class ViewOfGiven(Whole):
+    """A view of what it is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        return x.view(12)
+
+
+class TwoViews(Whole):
+    """Two views of memory of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        made = x.clone()
+        return made.view(12), made[0]
+
+
+class ViewAndWhole(Whole):
+    """A view, and what it is of."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        made = x.clone()
+        return made.view(12), made
+
+
+RETURNED: dict[str, Callable[[Any], Any]] = {
+    "all": lambda made: made,
+    "the last": lambda made: made[-1] if isinstance(made, tuple) else made,
+    "the first": lambda made: made[0] if isinstance(made, tuple) else made,
+    "a part": lambda made: (made[0] if isinstance(made, tuple) else made)[1:],
+}
+
+
+def _recorded(x: Tensor) -> None:
+    x.add_(1)
+
+
+def _unrecorded(x: Tensor) -> None:
+    with torch.no_grad():
+        x.add_(1)
+
+
+def _to_an_alias(x: Tensor) -> None:
+    x.detach().add_(1)
+
+
+def _to_a_part(x: Tensor) -> None:
+    x[0].add_(1)
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+@pytest.mark.parametrize("made", [Whole, OwnView, ViewOfGiven, TwoViews, ViewAndWhole])
+def test_what_a_function_has_made_may_be_written_to_as_in_eager(made: Any, returned: str) -> None:
+    """Nobody writes to a view that an autograd function has made; to another result, as before."""
+
+    def program(x: Tensor) -> Any:
+        return RETURNED[returned](made.apply(x * 2))
+
+    compiled = aot.aot_function(program, aot.run_as_is)
+    for write in (_recorded, _unrecorded, _to_an_alias, _to_a_part):
+        for place in (0, -1):
+            seen = []
+            for call in (program, compiled):
+                x = torch.arange(12.0).view(3, 4).requires_grad_()
+                results = call(x)
+                results = [*results] if isinstance(results, tuple) else [results]
+                raised = False
+                try:
+                    write(results[place])
+                    torch.autograd.backward([item.pow(2).sum() for item in results])
+                except RuntimeError as error:
+                    raised = "is a view" in str(error)
+                    assert raised, error
+                seen.append((raised, None if raised else [*results, x.grad]))
+            (expected_raises, expected), (raises, found) = seen
+            assert raises == expected_raises, (write, place)
+            torch.testing.assert_close(found, expected)

@@ -170,10 +170,15 @@ class SameResult:
 
 @dataclass(frozen=True)
 class FromGraph:
-    """A result the graph returns, at this position; `leaf`: one that is made to require grad."""
+    """A result the graph returns, at this position.
+
+    leaf: one that is made to require grad. view: one that the autograd function returns as a view
+    it has made, which autograd lets nobody write to.
+    """
 
     output: int
     leaf: bool = False
+    view: bool = False
 
 
 @dataclass(frozen=True)
@@ -342,6 +347,11 @@ class RuntimePlan:
         """Outputs of the graph that are results, or that results are views of."""
         known = (x.output for x in self.results if isinstance(x, (FromGraph, View)))
         return frozenset((*known, *(view.output for view in self.inside))) - {-1}
+
+    @property
+    def views(self) -> frozenset[int]:
+        """Outputs of the graph that the autograd function returns as views."""
+        return frozenset(x.output for x in self.results if isinstance(x, FromGraph) and x.view)
 
     @property
     def roots(self) -> frozenset[int]:

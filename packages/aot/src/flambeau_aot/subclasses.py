@@ -34,6 +34,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.refusals import refusal
+from flambeau_aot.sizes import TensorLayout
 
 
 @dataclass(frozen=True)
@@ -239,8 +240,16 @@ class _Desugared(torch.autograd.Function):
         """The plain tensors."""
         inner = plain_tensors(value, spec)
         carriers = [part.carrier() for part in carried]
-        ctx.spec, ctx.of_gradient, ctx.parts = spec, of_gradient, len(carriers) or len(inner)
-        ctx.save_for_backward(*(carriers or (item.detach() for item in inner)))
+        like = carriers or inner
+        ctx.spec, ctx.of_gradient, ctx.parts = spec, of_gradient, len(like)
+        # A write to a part is one to the value: of a float, only the layout is needed afterwards.
+        ctx.layouts = [
+            TensorLayout(tuple(x.shape), tuple(x.stride()), x.dtype, x.device)
+            if x.is_floating_point()
+            else None
+            for x in like
+        ]
+        ctx.save_for_backward(*(x.detach() for x in like if not x.is_floating_point()))
         results = (*(item.detach() for item in inner), *carriers)
         constant = [*results[: len(inner)]] if carriers else []
         constant += [x for x in results[len(constant) :] if not x.is_floating_point()]
@@ -257,9 +266,10 @@ class _Desugared(torch.autograd.Function):
             return None, None, None, None
         if isinstance(ctx.of_gradient, int):
             return None, None, None, grads[ctx.of_gradient]
+        others = iter(ctx.saved_tensors)
         inner = [
-            grad if grad is not None else torch.zeros_like(x) if x.is_floating_point() else x
-            for grad, x in zip(grads, ctx.saved_tensors, strict=True)
+            next(others) if layout is None else layout.empty().zero_() if grad is None else grad
+            for grad, layout in zip(grads, ctx.layouts, strict=True)
         ]
         return None, None, None, put_together(ctx.of_gradient, inner)
 

@@ -100,12 +100,13 @@ def _by_function(node: Any) -> bool:
 
 def detour(result: torch.Tensor, origin: torch.Tensor) -> bool:
     """Whether the gradient of a view goes, on its way to what it is a view of, through a derivative
-    of a user's: an autograd function of Python, one of C++, or that of a custom operator."""
-    node, end = result.grad_fn, origin.grad_fn
+    of a user's: an autograd function of Python, one of C++, or that of a custom operator. What it
+    is a view of may be another result of the same."""
+    node, number, end = result.grad_fn, result.output_nr, origin.grad_fn
     while node is not None and node is not end and not _by_function(node):
         following = node.next_functions
-        node = following[0][0] if following else None
-    return node is not None and node is not end
+        node, number = following[0] if following else (None, 0)
+    return node is not None and (node is not end or number != origin.output_nr)
 
 
 def autograd_nodes(roots: Sequence[Any]) -> list[tuple[Any, tuple[Any, ...]]]:

@@ -68,6 +68,13 @@ def no_view(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach() if tensor._is_view() else tensor
 
 
+def as_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a view of it, if it is none. A gradient that is one has memory that is not
+    its alone, where the engine adds nothing in place; a result of an autograd function that is one
+    may not be written to."""
+    return tensor if tensor._is_view() else tensor.view_as(tensor)
+
+
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor of which this one is a view, or itself."""
     return tensor if tensor._base is None else tensor._base
@@ -121,6 +128,11 @@ def _made_by(tensor: torch.Tensor, way: str) -> bool:
 def made_without_grad(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view made with grad disabled."""
     return _made_by(tensor, "NO_GRAD_MODE")
+
+
+def made_in_function(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view, or a view of one, that a user's autograd function has made."""
+    return _made_by(tensor, "IN_CUSTOM_FUNCTION")
 
 
 def one_of_several(tensor: torch.Tensor) -> bool:

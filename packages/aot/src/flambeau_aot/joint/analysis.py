@@ -23,6 +23,7 @@ from flambeau_aot._torch_compat import (
     flattens,
     is_functional,
     leaves_reached,
+    made_in_function,
     made_without_grad,
     one_of_several,
     share_version_counter,
@@ -285,7 +286,8 @@ class _Results:
         alone = len(group) == 1 and not expanded(value.shape, value.stride()) and not lazy
         if alone and not _written_as_view(tracer, result):
             tracer.views.refuse_stale((result,))
-            return FromGraph(self._returned(value, result), leaf)
+            view = in_graph(result) and (made_in_function(result) or one_of_several(result))
+            return FromGraph(self._returned(value, result), leaf, view)
         base_value, base = _base_of(tracer, group)
         if base_value is value and base is result:
             return FromGraph(self._returned(value, result), leaf)

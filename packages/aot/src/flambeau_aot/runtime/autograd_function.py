@@ -27,6 +27,7 @@ from flambeau_aot._torch_compat import (
     CTX_NON_DIFFERENTIABLE,
     CTX_TO_SAVE,
     FORWARD_AD_LEVEL,
+    as_view,
     backward_keeps_graph,
     hooks_may_change_values,
     no_view,
@@ -383,6 +384,8 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     for index in sorted(plan.handed - {*plan.differentiable}):
         given[index] = f"result{index}"
         lines.append(f"    result{index} = no_view(outputs[{index}])")
+    for index in sorted(plan.views & {*plan.differentiable}):
+        given[index] = f"as_view(outputs[{index}])"
     for place, view in enumerate(plan.inside):
         numbers = display([f"outputs[{number}].item()" for number in view.numbers])
         args = [shown(view.source), f"steps{place}", "False", symbols or "()", numbers]
@@ -407,6 +410,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
+        "as_view": as_view,
         "no_view": no_view,
         "view_again": replay,
         "write_counter": write_counter,
@@ -427,6 +431,8 @@ def _backward(
     plan, crossing = own.plan, own.crossing
     given = [f"c{index}" for index in plan.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
+    for primal in crossing.parts:
+        results[primal] = f"as_view({results[primal]})"
     for spec in crossing.sparse:
         results[spec.primal] = f"sparse{spec.primal}({results[spec.primal]}, {results[spec.place]})"
     copies = [
@@ -522,6 +528,7 @@ def _backward(
         "own": own,
         "arrived": arrived,
         "depended": own_results(plan),
+        "as_view": as_view,
         "pass_accumulates": pass_accumulates,
         "refuse_reentrant": _refuse_reentrant,
         "refuse_unasked": refuse_unasked,

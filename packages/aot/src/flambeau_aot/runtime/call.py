@@ -63,8 +63,8 @@ class StraightLine:
         if inputs != InputPlan(inputs.static, tensors, symbols=inputs.symbols):
             return False
         return all(
-            item in (FromGraph(getattr(item, "output", -1)), IsInput(getattr(item, "primal", -1)))
-            or type(item) in (LiteralResult, FromFunction)
+            type(item) in (IsInput, LiteralResult, FromFunction)
+            or (isinstance(item, FromGraph) and not item.leaf)
             for item in plan.results
         ) and not any(getattr(plan, each.name) for each in fields(plan) if each.name not in _OWN)
 

@@ -190,7 +190,7 @@ def _laid(
         if size > 1 and step == 0:
             part, value = part.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
     part.copy_(value)
-    return found.detach()
+    return found if place.size is not None and found.numel() < place.size else found.detach()
 
 
 def _lies(value: torch.Tensor, place: Place) -> bool:
