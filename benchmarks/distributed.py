@@ -1,9 +1,11 @@
-"""Data-parallel training beside eager and the incumbent: losses, and samples per second.
+"""Training on several ranks by eager, Flambeau and the incumbent: losses, and samples per second.
 
-    python benchmarks/distributed.py --ranks 2 [--device cpu|cuda] [--json file]
+    python benchmarks/distributed.py --ranks 2 [--device cpu|cuda] [--wraps ddp,tp] [--json file]
 
-In: a number of processes. Out: a table: for each way to wrap (DDP, FSDP2) and each system the
-median step, the losses' distance from eager's, the first step, the peak memory of rank 0.
+In: a number of processes, which communicate by gloo on CPUs and by NCCL on GPUs. Out: a table: for
+each way to wrap (DDP around what is compiled or in it, FSDP2 with compiled blocks or whole, tensor
+parallelism) and each system the median step, the losses' distance from eager's, the first step, the
+peak memory of rank 0.
 Invariant: all systems train the same weights on the same batches, in the same processes, one after
 the other; a system that fails is a row that says so.
 """
@@ -28,12 +30,13 @@ import torch.multiprocessing as processes
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.systems import systems
+from benchmarks.systems import SYSTEMS, systems
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,11 @@ class Size:
     batch: int
 
 
-SIZES = {"cpu": Size(2, 64, 4, 512, 32, 4), "cuda": Size(12, 768, 12, 16384, 512, 8)}
+SIZES = {
+    "tiny": Size(1, 16, 2, 32, 8, 2),
+    "cpu": Size(2, 64, 4, 512, 32, 4),
+    "cuda": Size(12, 768, 12, 16384, 512, 8),
+}
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,11 @@ def ddp(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> A
     return compile_it(DistributedDataParallel(Decoder(size).to(device)))
 
 
+def ddp_of_compiled(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """DistributedDataParallel around the compiled model."""
+    return DistributedDataParallel(compile_it(Decoder(size).to(device)))
+
+
 def fsdp2(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
     """Every block compiled and sharded by itself, then what is left."""
     model = Decoder(size).to(device)
@@ -119,7 +131,28 @@ def fsdp2(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) ->
     return model
 
 
-WRAPS: dict[str, Callable[..., Any]] = {"ddp": ddp, "fsdp2": fsdp2}
+def fsdp2_whole(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """The sharded model compiled whole."""
+    return compile_it(fsdp2(size, device, lambda forward: forward))
+
+
+def tensor_parallel(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """The feed-forward layers of every block by columns and rows, compiled whole."""
+    model = Decoder(size).to(device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for block in model.blocks:
+        parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return compile_it(model)
+
+
+TENSOR_PARALLEL = "tp"
+WRAPS: dict[str, Callable[..., Any]] = {
+    "ddp": ddp,
+    "ddp of compiled": ddp_of_compiled,
+    "fsdp2": fsdp2,
+    "fsdp2 whole": fsdp2_whole,
+    TENSOR_PARALLEL: tensor_parallel,
+}
 
 
 def _train(
@@ -129,7 +162,8 @@ def _train(
     torch.manual_seed(0)
     model = WRAPS[wrap](size, device, compile_it)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    made = torch.Generator().manual_seed(1 + dist.get_rank())
+    own = 0 if wrap == TENSOR_PARALLEL else dist.get_rank()  # whose ranks share their batches
+    made = torch.Generator().manual_seed(1 + own)
     half = torch.bfloat16 if device.type == "cuda" else torch.float32
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -155,7 +189,20 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def _rank(rank: int, ranks: int, kind: str, steps: int, meeting: str, results: Any) -> None:
+@dataclass(frozen=True)
+class Run:
+    """What is measured."""
+
+    ranks: int
+    kind: str
+    steps: int
+    size: str
+    wraps: tuple[str, ...]
+    systems: tuple[str, ...]
+
+
+def _rank(rank: int, run: Run, meeting: str, results: Any) -> None:
+    kind, steps = run.kind, run.steps
     device = torch.device(kind, rank) if kind == "cuda" else torch.device("cpu")
     if kind == "cuda":
         torch.cuda.set_device(device)
@@ -163,12 +210,15 @@ def _rank(rank: int, ranks: int, kind: str, steps: int, meeting: str, results: A
     else:
         torch.set_num_threads(1)
     backend = "nccl" if kind == "cuda" else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=ranks)
-    for wrap in WRAPS:
+    dist.init_process_group(
+        backend, init_method=f"file://{meeting}", rank=rank, world_size=run.ranks
+    )
+    chosen = {name: compile_it for name, compile_it in systems().items() if name in run.systems}
+    for wrap in run.wraps:
         expected: list[float] = []
-        for name, compile_it in systems().items():
+        for name, compile_it in chosen.items():
             try:
-                losses, seconds, peak = _train(wrap, compile_it, SIZES[kind], device, steps)
+                losses, seconds, peak = _train(wrap, compile_it, SIZES[run.size], device, steps)
             except Exception as error:  # whatever a system raises is its result
                 results.put((rank, Row(wrap, name, error=f"{type(error).__name__}: {error}"[:300])))
                 continue
@@ -180,11 +230,11 @@ def _rank(rank: int, ranks: int, kind: str, steps: int, meeting: str, results: A
     dist.destroy_process_group()
 
 
-def table(rows: list[Row], ranks: int, kind: str) -> str:
-    """The rows as Markdown; samples per second over all ranks."""
-    batch = SIZES[kind].batch * ranks
+def table(rows: list[Row], run: Run) -> str:
+    """The rows as Markdown; samples per second over all ranks, which share theirs under tensor
+    parallelism."""
     lines = [
-        f"| {ranks} x {kind} | system | step ms | samples/s | over eager | first step s | "
+        f"| {run.ranks} x {run.kind} | system | step ms | samples/s | over eager | first step s | "
         "peak GB | largest distance of a loss |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
@@ -194,6 +244,7 @@ def table(rows: list[Row], ranks: int, kind: str) -> str:
             lines.append(f"| {row.wrap} | {row.system} | failed: {row.error} | | | | | |")
             continue
         base = eager.get(row.wrap)
+        batch = SIZES[run.size].batch * (1 if row.wrap == TENSOR_PARALLEL else run.ranks)
         ratio = f"{base / row.step:.3f}" if base else ""
         speed = f"{row.step * 1e3:.2f} | {batch / row.step:.1f} | {ratio}"
         lines.append(
@@ -209,15 +260,25 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--size", choices=tuple(SIZES), help="as the device has by default")
+    parser.add_argument("--wraps", default=",".join(WRAPS), help="%(default)s")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="%(default)s")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
+    run = Run(
+        chosen.ranks, chosen.device, chosen.steps, chosen.size or chosen.device,
+        tuple(chosen.wraps.split(",")), tuple(chosen.systems.split(",")),
+    )  # fmt: skip
+    unknown = {*run.wraps} - {*WRAPS} | {*run.systems} - {*SYSTEMS}
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: no such way to wrap, or system")
     context = processes.get_context("spawn")
     results = context.Queue()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        arguments = (chosen.ranks, chosen.device, chosen.steps, f"{folder}/meeting", results)
+        arguments = (run, f"{folder}/meeting", results)
         started = [
-            context.Process(target=_rank, args=(rank, *arguments)) for rank in range(chosen.ranks)
+            context.Process(target=_rank, args=(rank, *arguments)) for rank in range(run.ranks)
         ]
         for each in started:
             each.start()
@@ -227,11 +288,11 @@ def main() -> int:
                 print(f"rank {rank}: {row}", flush=True)
                 rows += [row] if rank == 0 else []
             time.sleep(0.1)
-    print(table(rows, chosen.ranks, chosen.device))
+    print(table(rows, run))
     if chosen.json:
         record = {
-            "command": " ".join(sys.argv), "torch": torch.__version__, "ranks": chosen.ranks,
-            "rows": [asdict(row) for row in rows],
+            "command": " ".join(sys.argv), "torch": torch.__version__, "run": asdict(run),
+            "size": asdict(SIZES[run.size]), "rows": [asdict(row) for row in rows],
         }  # fmt: skip
         chosen.json.write_text(json.dumps(record, indent=1), encoding="utf-8")
     return int(any(row.error for row in rows if row.system == "flambeau") or not rows)

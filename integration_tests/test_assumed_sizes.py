@@ -69,6 +69,7 @@ SPREADS = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("chosen", [False, True], ids=["open size", "size by data"])
 @pytest.mark.parametrize("spread", SPREADS)
@@ -174,6 +175,7 @@ NUMBERS_CHECKED = [
 ]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("line", NUMBERS_CHECKED)
 def test_a_check_outlives_what_is_learnt_from_it(line: str, backend: str) -> None:
@@ -274,6 +276,7 @@ def first_of_what_is_chosen(x: Tensor, t: Tensor) -> Any:
     return x[torch.arange(8) < t][:2] * 2, torch.max(x[torch.arange(8) < t, None], x)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize(
     "program",

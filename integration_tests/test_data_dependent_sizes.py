@@ -201,6 +201,7 @@ def hold(
     assert "left to Python" not in str(report)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "backend"), CASES.by_backend())
 def test_one_graph_for_every_count(name: str, backend: str) -> None:
     one = CASES[name]
@@ -319,6 +320,7 @@ def _places(mask: Tensor) -> Tensor:
     return mask.nonzero()[:, 0]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize(
     "program",

@@ -105,6 +105,7 @@ def test_packed_sequences_are_one_graph(kind: type[nn.RNNBase], backend: str) ->
         assert (report.breaks, report.narrowed) == ((), ()) and report.graphs <= 3, str(report)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN], ids=lambda each: each.__name__)

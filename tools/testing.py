@@ -19,6 +19,8 @@ import random
 import subprocess
 import sys
 import tempfile
+import traceback
+import types
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -81,10 +83,24 @@ def pytest_collection_finish() -> None:
     pytest listens to every logger that keeps its records to itself. Torch's trace is one, and
     writes two tracebacks for every symbol as soon as somebody listens.
     """
+    if "torch" in sys.modules:
+        without_stacks()
     gc.collect()
     gc.freeze()
     gc.enable()
     logging.getLogger("torch.__trace").propagate = True
+
+
+def without_stacks() -> None:
+    """torch writes down the stack, sixty frames under pytest, where a program sets a seed (once for
+    each kind of device that is not there) and where a fake mode is made: for errors of its own."""
+    import torch._subclasses.fake_tensor  # here: it is not installed everywhere
+    import torch.mtia
+    import torch.xpu
+
+    none = {"format_stack": list, "extract_stack": traceback.StackSummary}
+    for module in (torch.cuda, torch.xpu, torch.mtia, torch._subclasses.fake_tensor):
+        module.traceback = types.SimpleNamespace(**vars(traceback) | none)  # type: ignore[attr-defined]
 
 
 # --- random numbers -------------------------------------------------------------------------------
@@ -177,8 +193,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; all where
     FLAMBEAU_SWEEPS is set or a test is called by its name.
 
-    The hash of a case's name and the seed choose: a new case leaves the others where they are, and
-    another seed runs others.
+    The hash of a case's name and the seed choose, first among what shows a kind that none before it
+    does: a new case leaves most others where they are, and another seed runs others.
     """
     if WHOLE or config.option.keyword or any("::" in given for given in config.args):
         return
@@ -188,13 +204,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             families[name_of(item).partition("[")[0], mark.args[0]].append(item)
     left: set[pytest.Item] = set()
     for (_, one_in), family in families.items():
-        family.sort(key=lambda item: number_of("slice", name_of(item)))
-        left.update(family[math.ceil(len(family) / one_in) :])
+        left.update(spread(family)[math.ceil(len(family) / one_in) :])
     items[:] = [item for item in items if item not in left]
     config.hook.pytest_deselected(items=list(left))
     if families:
         told = getattr(config, "workeroutput", slices)  # of a process beside others, or this one's
         told["slices"] = f"{sum(map(len, families.values())) - len(left)} and left {len(left)}"
+
+
+def spread(family: list[pytest.Item]) -> list[pytest.Item]:
+    """Cases in the order of their hashes, those first that have a kind which none before has."""
+    seen: set[tuple[str, object]] = set()
+    orders: tuple[list[pytest.Item], list[pytest.Item]] = [], []
+    for item in sorted(family, key=lambda item: number_of("slice", name_of(item))):
+        values = item.callspec.params.items()  # type: ignore[attr-defined]
+        kinds = {(name, one if isinstance(one, str) else id(one)) for name, one in values}
+        orders[kinds <= seen].append(item)
+        seen |= kinds
+    return orders[0] + orders[1]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import flambeau_aot
 import pytest
 import torch
 from flambeau_aot.intercept import eager_dtypes
 from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 DTYPES = (torch.uint8, torch.int8, torch.int64, torch.bool, torch.float16, torch.float32)
 CALLS = (torch.add, torch.mul, torch.pow, torch.clamp, torch.fmod, torch.bitwise_and, torch.div)
@@ -61,6 +64,69 @@ def test_kernels_of_derivatives_are_not_called() -> None:
     call = torch.ops.aten._ctc_loss_backward.default
     with Called():
         assert not refusal_by_eager(call, (losses[0], scores, targets, *sizes, *losses, 0), {})
+
+
+BITS, PRODUCTS = torch.ops.aten.bitwise_xor.Tensor, torch.ops.aten.addmm.default
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("func", [BITS, PRODUCTS, torch.ops.aten.angle.default], ids=str)
+def test_a_gpus_kernels_are_asked_where_it_is_there(
+    func: Any, dtype: torch.dtype, remembered: dict[object, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of float32 those for a CPU, which take it if any do."""
+    refused = {
+        BITS: {torch.float16}, PRODUCTS: {torch.uint8, torch.int8, torch.int64, torch.bool},
+    }.get(func, {torch.float16})  # fmt: skip
+    asked: list[str] = []
+
+    class OnTheGpu(TorchFunctionMode):
+        """Kernels of a GPU: of tensors that are created there."""
+
+        def __torch_function__(self, called, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            kwargs = {**(kwargs or {})}
+            if called is func:
+                if asked and args[0].dtype in refused:
+                    raise NotImplementedError(f"\"a_cuda\" not implemented for '{dtype}'")
+            elif kwargs.get("device") == "cuda":
+                asked.append(kwargs.pop("device"))
+            return called(*args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(eager_dtypes, "outside_tracing", OnTheGpu)
+    with FakeTensorMode():
+        x = torch.ones(3, 3, dtype=dtype, device="cuda")
+    args = (x,) * sum(str(a.type) == "Tensor" for a in func._schema.arguments)
+    words = refusal_by_eager(func, args, {})
+    assert len(asked) == (0 if dtype is torch.float32 else len(args))
+    if dtype is torch.float32:
+        assert bool(words) == (func is BITS)
+    else:
+        assert bool(words) == (dtype in refused)
+
+
+def test_integers_on_a_gpu_are_no_positions_beyond_anything() -> None:
+    seen: list[torch.Tensor] = []
+
+    def noted(*given: torch.Tensor) -> None:
+        seen.extend(given)
+
+    given = tuple(torch.ones((), dtype=dtype) for dtype in DTYPES)
+    assert eager_dtypes._error(noted, given, {}, lambda dtype: dtype, there=True) == ""
+    assert [int(x) for x in seen] == [0, 0, 0, 1, 1, 1]
+
+
+def test_nothing_is_asked_while_a_gpus_work_is_recorded(
+    remembered: dict[object, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(eager_dtypes, "_error", lambda *given: pytest.fail("was called"))
+    with FakeTensorMode():
+        x = torch.ones(3, 3, dtype=torch.uint8, device="cuda")
+    assert not refusal_by_eager(PRODUCTS, (x, x, x), {})
+    assert not remembered
 
 
 @pytest.mark.parametrize("called", ["overload", "packet"])

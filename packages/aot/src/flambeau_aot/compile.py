@@ -142,7 +142,16 @@ class Pipeline:
     def _compile(self, program: InputProgram, inputs: Sequence[Any]) -> Compiled:
         plain = unwrapped(program, inputs)
         if plain is not None:
-            inner = self.compile(plain.program, plain.inputs)
+            while True:
+                known = len(plain.carried)
+                try:
+                    inner = self.compile(plain.program, plain.inputs)
+                    break
+                except Unsupported as error:
+                    if error.id != "AO0173" or len(plain.carried) == known:
+                        raise
+                plain = unwrapped(program, inputs, plain)
+                assert plain is not None
             parts = (inner.report, inner.joint, inner.halves, inner.forward, inner.backward)
             return Compiled(plain.around(inner), *parts)
         seconds: dict[str, float] = {}

@@ -4,6 +4,10 @@ In: a program with inputs or parameters that have `__tensor_flatten__`. Out: a p
 inner tensors; around its compiled form, what desugars arguments and puts results together.
 Invariant: the subclass's own `__torch_dispatch__` says what every operator does, in the forward and
 in the backward pass, while the program is traced; a gradient is of the subclass, as in eager.
+
+A gradient may have other parts than what it is of: that of a shard may lie whole on every process.
+Autograd holds the gradient of a plain tensor to the size of that tensor, so that such parts are the
+gradients of carriers: further inputs of their sizes, without memory, which nothing reads.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, islice
-from operator import setitem
 from types import MappingProxyType
 from typing import Any
 
@@ -82,12 +85,15 @@ def plain_tensors(value: Any, spec: SubclassSpec) -> list[torch.Tensor]:
 
 
 def _grouped(
-    specs: Sequence[SubclassSpec | None], values: Sequence[Any]
+    specs: Sequence[SubclassSpec | None],
+    values: Sequence[Any],
+    carried: Mapping[int, Sequence[Any]] = MappingProxyType({}),
 ) -> Iterator[tuple[SubclassSpec | None, list[Any]]]:
-    """Each spec with the plain values that are its own."""
+    """Each spec with the plain values that are its own, and the carriers after them."""
     remaining = iter(values)
-    for spec in specs:
-        yield spec, list(islice(remaining, 1 if spec is None else spec.count))
+    for place, spec in enumerate(specs):
+        more = len(carried.get(place, ()))
+        yield spec, list(islice(remaining, 1 if spec is None else spec.count + more))
 
 
 def put_together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
@@ -106,17 +112,41 @@ def _refuse_differentiating(spec: SubclassSpec) -> None:
         raise refusal("AO0021", cls=spec.cls.__name__)
 
 
-Seen = Callable[[SubclassSpec | int], None]
+Seen = Callable[[SubclassSpec | int, tuple["_Part", ...]], None]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a carrier carries: a gradient's part of this form."""
+
+    size: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, value: torch.Tensor) -> _Part:
+        """The form of a tensor."""
+        return cls(value.shape, value.dtype, value.device)
+
+    def carrier(self) -> torch.Tensor:
+        """A tensor of this form that takes no memory."""
+        return torch.zeros((), dtype=self.dtype, device=self.device).expand(self.size)
 
 
 class _Together(torch.autograd.Function):
-    """Plain tensors as a subclass; `seen` is given the spec of its gradient."""
+    """Plain tensors as a subclass, whose gradient comes with the context of `tangent` and goes to
+    the tensors themselves, or to the carriers after them; `seen` is given the spec of it, and the
+    forms of its parts where they are not those of the tensors."""
 
     @staticmethod
-    def forward(ctx: Any, spec: SubclassSpec, seen: Seen | None, *inner: torch.Tensor) -> Any:
+    def forward(
+        ctx: Any, spec: SubclassSpec, tangent: SubclassSpec, seen: Seen | None, *inner: torch.Tensor
+    ) -> Any:
         """The subclass."""
-        ctx.spec, ctx.seen, ctx.inner = spec, seen, [item.detach() for item in inner]
-        return put_together(spec, [item.detach() for item in inner])
+        ctx.spec, ctx.tangent, ctx.seen = spec, tangent, seen
+        given = [item.detach() for item in inner]
+        ctx.inner, ctx.carriers = given[: spec.count], given[spec.count :]
+        return put_together(spec, [item.detach() for item in ctx.inner])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -127,14 +157,17 @@ class _Together(torch.autograd.Function):
         of_gradient: SubclassSpec | int
         if flattens(grad):
             if ctx.seen is None:
-                grad = _as_promised(ctx.spec, grad)
-            found[:] = plain_tensors(grad, ctx.spec)
+                grad = _as_promised(ctx.tangent, grad)
+            parts = plain_tensors(grad, ctx.spec)
+            found[:] = parts
             of_gradient = spec_of(grad)
-            sizes = [
-                (part.shape, own.shape) for part, own in zip(found, ctx.inner) if part is not None
-            ]
-            if any(one != other for one, other in sizes):
+            forms = [part.shape for part in parts]
+            if forms != [item.shape for item in ctx.carriers or ctx.inner]:
+                if ctx.seen is not None:
+                    ctx.seen(of_gradient, tuple(map(_Part.of, parts)))
                 raise refusal("AO0173", cls=ctx.spec.cls.__name__)
+        elif ctx.carriers:
+            raise refusal("AO0173", cls=ctx.spec.cls.__name__)
         else:
             of_gradient = _carrier(ctx.spec, ctx.inner, grad)
             found[of_gradient] = grads[0]
@@ -144,8 +177,9 @@ class _Together(torch.autograd.Function):
                     raise refusal("AO0168", cls=ctx.spec.cls.__name__)
                 found[place] = None
         if ctx.seen is not None:
-            ctx.seen(of_gradient)
-        return None, None, *found
+            ctx.seen(of_gradient, tuple(map(_Part.of, ctx.carriers)))
+        unused: list[None] = [None] * len(ctx.inner)
+        return None, None, None, *(unused if ctx.carriers else []), *found
 
 
 def _as_promised(spec: SubclassSpec, grad: Any) -> Any:
@@ -156,14 +190,20 @@ def _as_promised(spec: SubclassSpec, grad: Any) -> Any:
     return coerce(spec.context)
 
 
-def _refuse_other_tangents(spec: SubclassSpec, result: Any) -> None:
-    """A class may say that the gradient of a result has another context than the result: parts of a
-    sum have the gradient of the sum."""
+def _tangent_of(spec: SubclassSpec, result: Any) -> SubclassSpec:
+    """The spec of the gradient of a result. A class may say that it has another context than the
+    result: parts of a sum have the gradient of the sum."""
     coerce = getattr(result, "__coerce_tangent_metadata__", None)
-    if coerce is not None and torch.is_grad_enabled() and result.requires_grad:
-        tangent = coerce()
-        if tangent is not result and spec_of(tangent).context != spec.context:
-            raise refusal("AO0175", cls=spec.cls.__name__)
+    if coerce is None or not (torch.is_grad_enabled() and result.requires_grad):
+        return spec
+    tangent = coerce()
+    found = spec_of(tangent)
+    if found.context == spec.context:
+        return spec
+    sizes = [[x.shape for x in plain_tensors(each, spec)] for each in (result, tangent)]
+    if sizes[0] != sizes[1]:
+        raise refusal("AO0175", cls=spec.cls.__name__)
+    return found
 
 
 def _carrier(spec: SubclassSpec, inner: Sequence[torch.Tensor], grad: torch.Tensor) -> int:
@@ -185,26 +225,35 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Desugared(torch.autograd.Function):
-    """A subclass as plain tensors; `of_gradient` is the spec that its gradient has, or the place of
-    the part whose gradient it is, a plain tensor."""
+    """A subclass as plain tensors, and the carriers of its gradient where it has other parts;
+    `of_gradient` is the spec that its gradient has, or the place of the part whose gradient it is,
+    a plain tensor."""
 
     @staticmethod
     def forward(
-        ctx: Any, spec: SubclassSpec, of_gradient: SubclassSpec | int, value: Any
+        ctx: Any,
+        spec: SubclassSpec,
+        of_gradient: SubclassSpec | int,
+        carried: tuple[_Part, ...],
+        value: Any,
     ) -> tuple[torch.Tensor, ...]:
         """The plain tensors."""
         inner = plain_tensors(value, spec)
-        ctx.spec, ctx.of_gradient = spec, of_gradient
+        carriers = [part.carrier() for part in carried]
+        like = carriers or inner
+        ctx.spec, ctx.of_gradient, ctx.parts = spec, of_gradient, len(like)
         # A write to a part is one to the value: of a float, only the layout is needed afterwards.
         ctx.layouts = [
             TensorLayout(tuple(x.shape), tuple(x.stride()), x.dtype, x.device)
             if x.is_floating_point()
             else None
-            for x in inner
+            for x in like
         ]
-        ctx.save_for_backward(*(x.detach() for x in inner if not x.is_floating_point()))
-        results = tuple(item.detach() for item in inner)
-        ctx.mark_non_differentiable(*(x for x in results if not x.is_floating_point()))
+        ctx.save_for_backward(*(x.detach() for x in like if not x.is_floating_point()))
+        results = (*(item.detach() for item in inner), *carriers)
+        constant = [*results[: len(inner)]] if carriers else []
+        constant += [x for x in results[len(constant) :] if not x.is_floating_point()]
+        ctx.mark_non_differentiable(*constant)
         ctx.set_materialize_grads(False)
         return results
 
@@ -212,34 +261,48 @@ class _Desugared(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         """The gradients, put together; what has none is zero, or what it was if it is no float."""
         _refuse_differentiating(ctx.spec)
+        grads = grads[-ctx.parts :]
         if all(grad is None for grad in grads):
-            return None, None, None
+            return None, None, None, None
         if isinstance(ctx.of_gradient, int):
-            return None, None, grads[ctx.of_gradient]
+            return None, None, None, grads[ctx.of_gradient]
         others = iter(ctx.saved_tensors)
         inner = [
             next(others) if layout is None else layout.empty().zero_() if grad is None else grad
             for grad, layout in zip(grads, ctx.layouts, strict=True)
         ]
-        return None, None, put_together(ctx.of_gradient, inner)
+        return None, None, None, put_together(ctx.of_gradient, inner)
 
 
-def together(spec: SubclassSpec, inner: Sequence[torch.Tensor], seen: Seen | None = None) -> Any:
-    """A subclass of these tensors, as part of the autograd graph."""
+def together(
+    spec: SubclassSpec,
+    inner: Sequence[torch.Tensor],
+    tangent: SubclassSpec | None = None,
+    seen: Seen | None = None,
+) -> Any:
+    """A subclass of these tensors, and of what carries its gradient, as part of the autograd
+    graph."""
     if not (torch.is_grad_enabled() and any(item.requires_grad for item in inner)):
-        return put_together(spec, inner)
-    return _Together.apply(spec, seen, *inner)  # type: ignore[no-untyped-call]
+        return put_together(spec, inner[: spec.count])
+    return _Together.apply(  # type: ignore[no-untyped-call]
+        spec, spec if tangent is None else tangent, seen, *inner
+    )
 
 
 def differentiable_parts(
-    spec: SubclassSpec, value: Any, of_gradient: SubclassSpec | int | None = None
+    spec: SubclassSpec,
+    value: Any,
+    of_gradient: SubclassSpec | int | None = None,
+    carried: tuple[_Part, ...] = (),
 ) -> tuple[torch.Tensor, ...]:
-    """The tensors of a subclass, as part of the autograd graph."""
+    """The tensors of a subclass, and what carries its gradient, as part of the autograd graph."""
     if not (torch.is_grad_enabled() and value.requires_grad):
-        found = plain_tensors(value, spec)
+        found = plain_tensors(value, spec) + [part.carrier() for part in carried]
         return tuple(item.detach() if item.requires_grad else item for item in found)
     of_gradient = spec if of_gradient is None else of_gradient
-    parts: Any = _Desugared.apply(spec, of_gradient, value)  # type: ignore[no-untyped-call]
+    parts: Any = _Desugared.apply(  # type: ignore[no-untyped-call]
+        spec, of_gradient, carried, value
+    )
     return tuple(parts)
 
 
@@ -252,7 +315,8 @@ class Unwrapped:
     subclass, the place of an argument that it is, or None. written: places of arguments that the
     program writes to, and whether autograd knows of it; the new values of those of which it does
     follow the results. gradients: what the gradients of subclasses are, by place: a spec, or the
-    part that has a plain one.
+    part that has a plain one; carried: the forms of their parts, where carriers have them.
+    tangents: the specs of results' gradients that are not those of the results, by place.
     """
 
     program: InputProgram
@@ -263,21 +327,30 @@ class Unwrapped:
     structure: Any = None
     written: list[tuple[int, bool]] = field(default_factory=list)
     gradients: dict[int, SubclassSpec | int] = field(default_factory=dict)
+    carried: dict[int, tuple[_Part, ...]] = field(default_factory=dict)
+    tangents: dict[int, SubclassSpec] = field(default_factory=dict)
+
+    def saw(self, place: int, gradient: SubclassSpec | int, carried: tuple[_Part, ...]) -> None:
+        """Note what the gradient of a subclass is."""
+        self.gradients[place] = gradient
+        if carried:
+            self.carried[place] = carried
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A call of the program, given a call of its plain form."""
 
         def call(*args: Any) -> Any:
             given = (*self.statics, *args)
-            values = iter(run(*flat(self.specs, given, self.gradients)))
+            values = iter(run(*flat(self.specs, given, self.gradients, self.carried)))
             made: list[Any] = []
-            for item in self.results:
+            for place, item in enumerate(self.results):
                 if isinstance(item, int):
                     made.append(given[item])
                 elif item is None:
                     made.append(next(values))
                 else:
-                    made.append(together(item, list(islice(values, item.count))))
+                    own = list(islice(values, item.count))
+                    made.append(together(item, own, self.tangents.get(place)))
             for place, recorded in self.written:
                 spec = self.specs[place]
                 assert spec is not None
@@ -296,17 +369,24 @@ def flat(
     specs: Sequence[SubclassSpec | None],
     values: Sequence[Any],
     gradients: Mapping[int, SubclassSpec | int] = MappingProxyType({}),
+    carried: Mapping[int, tuple[_Part, ...]] = MappingProxyType({}),
 ) -> list[Any]:
-    """The values with every subclass in its place as plain tensors."""
+    """The values with every subclass in its place as plain tensors, and carriers after them."""
     found: list[Any] = []
     for place, (spec, value) in enumerate(zip(specs, values, strict=True)):
-        parts = [value] if spec is None else differentiable_parts(spec, value, gradients.get(place))
-        found.extend(parts)
+        if spec is None:
+            found.append(value)
+        else:
+            own = gradients.get(place), carried.get(place, ())
+            found.extend(differentiable_parts(spec, value, *own))
     return found
 
 
-def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
-    """The program on plain tensors; None where everything is plain already."""
+def unwrapped(
+    program: InputProgram, inputs: Sequence[Any], before: Unwrapped | None = None
+) -> Unwrapped | None:
+    """The program on plain tensors; None where everything is plain already. before: the same, whose
+    trace came to a gradient with other parts than what it is of."""
     if not program.subclasses and not any(map(flattens, (*program.static, *inputs))):
         return None
     subclass = [flattens(tensor) for tensor in program.static]
@@ -317,26 +397,29 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
 
     def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: JointTracer) -> Any:
         values = [
-            own[0] if spec is None else together(spec, own, partial(setitem, made.gradients, place))
-            for place, (spec, own) in enumerate(_grouped(specs, args))
+            own[0] if spec is None else together(spec, own, seen=partial(made.saw, place))
+            for place, (spec, own) in enumerate(_grouped(specs, args, carried))
         ]
-        before = [_state(v) if s is not None else None for s, v in zip(specs, values, strict=True)]
+        states = [_state(v) if s is not None else None for s, v in zip(specs, values, strict=True)]
         own_static, own_params = iter(values[: len(statics)]), iter(params)
         static = [next(own_static) if is_one else next(own_params) for is_one in subclass]
         results = program.run(static, values[len(statics) :], tracer)
         leaves, made.structure = pytree.tree_flatten(results)
         made.results.clear()
+        made.tangents.clear()
         flattened: list[Any] = []
         for leaf in leaves:
             kind = _kind(leaf, values, specs)
             made.results.append(kind)
             if isinstance(kind, SubclassSpec):
-                _refuse_other_tangents(kind, leaf)
-                flattened.extend(differentiable_parts(kind, leaf))
+                tangent = _tangent_of(kind, leaf)
+                if tangent is not kind:
+                    made.tangents[len(made.results) - 1] = tangent
+                flattened.extend(differentiable_parts(kind, leaf, tangent))
             elif kind is None:
                 flattened.append(leaf)
         made.written.clear()
-        for place, (spec, value, was) in enumerate(zip(specs, values, before, strict=True)):
+        for place, (spec, value, was) in enumerate(zip(specs, values, states, strict=True)):
             if spec is not None and was is not None and version(value) != was.version:
                 recorded = _recorded(given[place], value, spec, was)
                 made.written.append((place, recorded))
@@ -344,7 +427,9 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
                     flattened.extend(item.clone() for item in differentiable_parts(spec, value))
         return flattened
 
-    inputs_now = flat(specs, given)
+    gradients = before.gradients if before is not None else {}
+    carried = dict(before.carried) if before is not None else {}
+    inputs_now = flat(specs, given, gradients, carried)
     named = tuple(f"part_{place}" for place in range(len(inputs_now)))
     made = Unwrapped(
         replace(
@@ -354,24 +439,32 @@ def unwrapped(program: InputProgram, inputs: Sequence[Any]) -> Unwrapped | None:
             input_names=named,
             run=run,
             subclasses=False,
-            symbolic=_stand_ins(program, specs[len(statics) :], statics),
+            symbolic=_stand_ins(program, specs, statics, carried),
         ),
         statics,
         specs,
         inputs_now,
+        carried=dict(carried),
     )
     return made
 
 
 def _stand_ins(
-    program: InputProgram, specs: Sequence[SubclassSpec | None], statics: Sequence[torch.Tensor]
+    program: InputProgram,
+    specs: Sequence[SubclassSpec | None],
+    statics: Sequence[torch.Tensor],
+    carried: Mapping[int, tuple[_Part, ...]],
 ) -> tuple[Any, ...]:
     """What stands for the plain tensors where sizes are left open: subclasses have fixed ones."""
+    if not program.symbolic:
+        return ()
     found: list[Any] = []
-    for stand_in, spec in zip(program.symbolic, specs) if program.symbolic else ():
-        found.extend([stand_in] if spec is None else [None] * spec.count)
-    before = sum(spec_of(value).count for value in statics) if found else 0
-    return (*[None] * before, *found)
+    for place, (stand_in, spec) in enumerate(
+        zip((*[None] * len(statics), *program.symbolic), specs)
+    ):
+        more = len(carried.get(place, ()))
+        found.extend([stand_in] if spec is None else [None] * (spec.count + more))
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,7 @@ def subsets(count: int) -> list[list[int]]:
     return [[at for at in range(count) if mask >> at & 1] for mask in range(1, 1 << count)]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("create_graph", [False, True], ids=["first", "higher"])
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_every_set_of_results_that_a_gradient_can_be_asked_of(

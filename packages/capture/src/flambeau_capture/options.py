@@ -24,8 +24,8 @@ class Options:
     never_slower: a frame whose graph ends at a break, or that fell back, is timed in both forms
         once it compiles no more; where it is slower than uncaptured by more than 5 % it runs as it
         is. It takes ten to forty calls, of which half run uncaptured. So is one of a whole graph on
-        the CPU whose calls are short, if the backend is `made_for_speed`: after sixteen calls, and
-        in up to a thousand.
+        the CPU, if the backend is `made_for_speed`: after sixteen calls, in up to a thousand short
+        ones or eighty long ones.
     nopython: a graph break is an error that names the user's line.
     dynamic: None: a size, or a number among the arguments and attributes, becomes a symbol of the
         graph when it has a second value. True: every size of an argument does at once.

@@ -230,6 +230,7 @@ def outcome(name: str, change) -> tuple[int, list[str]]:
     return result.testsRun, sorted(failed)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", LANGUAGE_TESTS)
 def test_language_tests_of_cpython(name, monkeypatch):

@@ -58,6 +58,7 @@ def attempt(use, o, p):
         return type(error).__name__, str(error)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("names", [(), OVERRIDDEN], ids=["plain", "overriding"])
 @pytest.mark.parametrize("base", BASES)
 def test_methods_of_a_built_in_base(base, names, capture):

@@ -416,6 +416,7 @@ def added(t, row):
     return t + 1
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("use", USES_OF_SETS)
 @pytest.mark.parametrize("kind", [set, frozenset])
 @pytest.mark.parametrize("item", [HELD, object(), (1, HELD)], ids=["tensor", "object", "tuple"])

@@ -84,6 +84,7 @@ LATER = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", [*KINDS, "tuple", "nested"])
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")

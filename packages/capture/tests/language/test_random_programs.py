@@ -140,6 +140,7 @@ def outcome(fn):
     return picture([result, list(arguments)], {}), printed.getvalue()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.filterwarnings("ignore:.*cache_size_limit")
 @pytest.mark.parametrize("first", range(0, 80, 10))
 def test_random_programs(first):

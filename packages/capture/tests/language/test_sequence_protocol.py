@@ -76,6 +76,7 @@ def same(fn: Callable, first: object, second: object) -> None:
     assert compiled(f, backend="eager")(x, *own())[1] == wanted
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("left", GIVEN)
 @pytest.mark.parametrize("fn", [operator.concat, operator.iconcat], ids=lambda f: f.__name__)
 def test_sequences_are_concatenated_as_by_the_function(fn, left):

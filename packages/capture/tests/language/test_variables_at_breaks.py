@@ -131,6 +131,7 @@ def drawn(binding, count):
     return chosen.sample(every, count)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_bound_on_one_road_only(capture, same, binding):
     for places in drawn(binding, 2):
@@ -165,6 +166,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_set_and_deleted_need_not_have_been_there(place, there, capture):

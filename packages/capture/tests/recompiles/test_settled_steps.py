@@ -89,6 +89,7 @@ def trained(name, wrap):
     return [p.detach().clone() for p in model.parameters()], counts
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.filterwarnings("ignore::flambeau_capture.errors.CaptureWarning")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name):

@@ -146,6 +146,7 @@ def outcome(world, v):
         return type(error)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("use", USES)
 def test_it_comes_to_rest(backend, use):
     """Each kind of value in two of the places, another two for each use."""

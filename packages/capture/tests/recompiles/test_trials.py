@@ -11,9 +11,11 @@ from flambeau_capture import disable, optimize
 from flambeau_capture.api import compiler_of
 from flambeau_capture.frame.timing_trials import (
     CALLS,
+    FEW,
+    LONG,
     MARGIN,
+    MOST,
     QUIET,
-    SHORT,
     SURE,
     TURNS,
     EntryTrial,
@@ -350,7 +352,7 @@ def entry_trial(seconds, result=None, turns=3 * TURNS):
     forms = []
     for _ in range(turns):
         calls = trial.begin()
-        assert abs(calls) == CALLS
+        assert abs(calls) == (CALLS if not forms or seconds(False)[0] < LONG else FEW)
         plain = calls < 0
         forms.append(plain)
         trial.end("entry", plain, *seconds(plain), False, result)
@@ -372,9 +374,20 @@ def test_of_a_differentiable_result_the_time_to_the_next_call_counts():
     assert not verdict.slower and verdict.plain == 2e-5
 
 
-def test_long_calls_are_not_tried():
-    decided, forms = entry_trial(lambda plain: (2 * SHORT, 3 * SHORT))
-    assert decided == [("entry", None)] and not any(forms)
+@pytest.mark.parametrize(
+    ("times", "slower", "turns"), [(0.9, True, 5), (1.4, False, 5), (1.6, False, 1)]
+)
+def test_long_calls_are_tried_a_few_times(times, slower, turns):
+    """times: what a call takes as it is, by what it takes compiled."""
+    rows = itertools.count()
+
+    def seconds(plain):
+        one = LONG * (2 + next(rows) * 1e-5) * (times if plain else 1)
+        return one, 2 * one
+
+    ((entry, verdict),), forms = entry_trial(seconds)
+    assert entry == "entry" and verdict.slower == slower
+    assert turns <= sum(forms) <= turns + 1 and len(forms) <= QUIET + 2 * MOST
 
 
 def test_turns_in_which_something_is_compiled_do_not_count():

@@ -103,6 +103,7 @@ def test_a_check_that_fails_in_most_calls_is_a_break(capture, backend):
     assert compiler_of(compiled).records.breaks and len(backend) > 1
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("grad", [False, True])

@@ -47,9 +47,23 @@ class State:
         self.kept = None
 
 
-def steps(wrap, make, move, use, again):
+class Layer(torch.nn.Module):
+    """The same as buffers, which are attributes of the graph."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.register_buffer("step", made())
+        self.register_buffer("other", made())
+        self.alias = self.step.view_as(self.step)
+        self.kept = None
+
+
+HELD = {"object": State, "buffer": Layer}
+
+
+def steps(wrap, held, make, move, use, again):
     """What some calls return and leave."""
-    state, rows = State(MADE[make]), []
+    state, rows = HELD[held](MADE[make]), []
 
     def run(x):
         if again:
@@ -70,14 +84,14 @@ def steps(wrap, make, move, use, again):
 
 
 @pytest.mark.sweep(24)
-@pytest.mark.parametrize(("make", "move", "use"), list(product(MADE, MOVES, USES)))
-def test_numbers_are_as_in_eager(make, move, use):
+@pytest.mark.parametrize(("held", "make", "move", "use"), list(product(HELD, MADE, MOVES, USES)))
+def test_numbers_are_as_in_eager(held, make, move, use):
     again = Random(f"{make} {move} {use}").random() < 0.5
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ours, run = steps(lambda fn: optimize(lambda m, i: m, raise_internal_errors=True)(fn),
-                          make, move, use, again)  # fmt: skip
-        theirs, _ = steps(lambda fn: fn, make, move, use, again)
+                          held, make, move, use, again)  # fmt: skip
+        theirs, _ = steps(lambda fn: fn, held, make, move, use, again)
     for number, (one, other) in enumerate(zip(ours, theirs)):
         assert repr(one) == repr(other), number
     assert compiler_of(run).cache.counters()["limit_reached"] == 0

@@ -44,6 +44,7 @@ PLACES = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", LAZY)
 def test_the_first_call_is_pythons(capture, backend, kind, place):

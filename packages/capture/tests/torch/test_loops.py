@@ -53,6 +53,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_it_is_what_eager_says(agree, program, grad):

@@ -154,6 +154,7 @@ def trained(kind, options, wrap, steps):
         yield [loss, *(p.detach().clone() for p in module.parameters())], state
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.filterwarnings("ignore::flambeau_capture.errors.CaptureWarning")
 @pytest.mark.parametrize("foreach", [True, False])
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

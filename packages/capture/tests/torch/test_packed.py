@@ -25,6 +25,7 @@ class Reader(nn.Module):
         return self.last((out * mask[..., None]).sum(1))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("open_by_data", [True, False])

@@ -97,6 +97,7 @@ AROUND = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
 @pytest.mark.parametrize("function", [torch.sin, lambda t: t * 2 + t.sum(), lambda t: t.detach()])
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)

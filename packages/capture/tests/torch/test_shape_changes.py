@@ -68,6 +68,7 @@ def seen(fn, grad):
     return str(described([found, given, other, leaf.grad]))
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("made", MADE)

@@ -63,9 +63,8 @@ def handle_of_storage(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
-def storage_users(handle: int) -> int:
-    """How many references there are to a tensor's memory."""
-    return int(torch._C._storage_Use_Count(handle))
+storage_users: Callable[[int], int] = torch._C._storage_Use_Count
+"""How many references there are to the memory of a tensor, by its handle."""
 
 
 def weak_storage(tensor: torch.Tensor) -> Any:

@@ -135,6 +135,16 @@ class Options:
     """Keep the binaries of a GPU's kernels in `cache_dir`, and load them in the next process by the
     CUDA driver: a warm start does without Triton, which is imported for what is not there."""
 
+    merge_collectives: bool = False
+    """Small collectives of one kind (gradients that are averaged, parameters that are gathered) are
+    one call over a flat buffer, where that is faster by the model of the link. All ranks of a group
+    must have the same graphs, and go on having them: one that breaks its own between two members,
+    to print a loss, starts other collectives than the rest."""
+
+    overlap_memory: float = 0.25
+    """How much more memory, as a share of what the graph takes without, collectives that start
+    early and are waited for late may take (see `flambeau_inductor.schedule.communication`)."""
+
     skip_passes: tuple[str, ...] = ()
     """Names of passes, or of single rules, to leave out (see `flambeau_inductor.pipeline`)."""
 

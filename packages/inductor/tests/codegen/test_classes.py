@@ -72,6 +72,7 @@ def reduces_rows(kind: str, columns: int, run: Run) -> None:
     torch.testing.assert_close(out, expected, equal_nan=True, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("columns", [5, 32, 101])
 @pytest.mark.parametrize("kind", REDUCTIONS)
 def test_row_reductions(kind: str, columns: int, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,7 @@ def test_every_bit_is_that_of_the_definition(
         assert torch.equal(turned.t() if len(shape) == 2 else turned, wanted)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_normal_numbers_differ_by_the_error_of_functions(

@@ -177,6 +177,7 @@ def test_weights_in_row_major_order_are_put_in_order_first(parts: int, tmp_path:
     torch.testing.assert_close(got.double(), exact, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("channels", [5, 16, 40])
 @pytest.mark.parametrize(
     "kernel, geometry",

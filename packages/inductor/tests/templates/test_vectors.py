@@ -159,6 +159,7 @@ def transposed(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     return x @ (w.reshape(-1, w.shape[0]).to(x.dtype) * scale.select(1, 0))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("of", [scaled_after, scaled_before, by_groups, of_nibbles, transposed])
 def test_weights_in_bytes_are_widened_where_they_are_read(

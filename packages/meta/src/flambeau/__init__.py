@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from flambeau.packaging.loading import Loaded as Loaded
     from flambeau.packaging.loading import load as load
     from flambeau.packaging.package import package as package
+    from flambeau.parallel_plan import Mesh as Mesh
+    from flambeau.parallel_plan import ParallelPlan as ParallelPlan
     from flambeau.planning import Plan as Plan
     from flambeau.planning import calibrate as calibrate
     from flambeau.planning import plan as plan
@@ -102,6 +104,7 @@ _NAMES = {
     "flambeau.packaging.export": "Exported export load_export",
     "flambeau.packaging.loading": "Loaded load",
     "flambeau.packaging.package": "package",
+    "flambeau.parallel_plan": "Mesh ParallelPlan",
     "flambeau.planning": "Plan calibrate plan",
     "flambeau.switching.install": "install uninstall",
     "flambeau.tracing.trace": "trace",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
-from typing import Any
+from typing import Any, overload
 
 import flambeau_capture
 import torch
@@ -27,6 +27,7 @@ from torch import fx
 
 from flambeau.events.records import GraphRecord, RecordCollector, operations, recorders_of
 from flambeau.events.stage_products import called
+from flambeau.parallel_plan import Mesh, ParallelPlan, plan_parallel
 from flambeau.shown import Shown, counted
 
 KIND = "plan"
@@ -296,11 +297,22 @@ class Plan(Shown):
         }
 
 
-def plan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
-    """What compiling `fn` for these arguments would come to.
+@overload
+def plan(fn: Callable[..., Any], mesh: Mesh, /, *args: Any, **kwargs: Any) -> ParallelPlan: ...
+
+
+@overload
+def plan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan: ...
+
+
+def plan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan | ParallelPlan:
+    """What compiling `fn` for these arguments would come to; with a `Mesh` as the first of them,
+    what training it on so many ranks would: memory of each, and seconds of a step.
 
     It runs once, with its operators as they are: what it writes to is written.
     """
+    if args and isinstance(args[0], Mesh):
+        return plan_parallel(fn, args[0], args[1:], kwargs)
     found: list[tuple[fx.GraphModule, bool]] = []
 
     def only_looks(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

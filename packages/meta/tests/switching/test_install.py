@@ -386,6 +386,7 @@ def test_a_class_is_compiled_as_torch_compiles_one(installed):
     assert graphs(Doubling.__call__) == 1
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("called", [False, True])
 @pytest.mark.parametrize("kind", ["function", "decorated", "twice", "module"])
 def test_torchs_explanation_is_of_what_was_compiled(installed, kind, called):

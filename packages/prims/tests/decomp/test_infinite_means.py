@@ -35,6 +35,7 @@ def test_means_are_those_of_eager(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(low(x), OF[name](x), equal_nan=True)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.complex64])
 @pytest.mark.parametrize("correction", [-5, -0.5, 0, 1, 2])
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 2)])

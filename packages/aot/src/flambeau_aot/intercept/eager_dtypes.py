@@ -30,10 +30,11 @@ _SMALL = range(-8, 9)
 def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """What eager says of a call whose dtypes it refuses; empty where it takes them.
 
-    Kernels for a CPU say nothing of those of another device, but for how operands are promoted.
-    Those of derivatives are not called: they take their numbers to be of the tensors that the
-    forward was given, and would read beyond small ones. The forward was checked. Nor is an operator
-    beyond ATen: what else it does (a collective, a program's print) would be done once too often.
+    A GPU's kernels are asked where it is there; those for a CPU say nothing of other devices', but
+    for how operands are promoted. Those of derivatives are not called: they take their numbers to
+    be of the tensors that the forward was given, and would read beyond small ones. The forward was
+    checked. Nor is an operator beyond ATen: what else it does (a collective, a program's print)
+    would be done once too often.
     """
     tensors = tensors_in((args, kwargs))
     if not tensors or "_backward" in getattr(func, "__name__", "") or not is_aten(func):
@@ -46,7 +47,10 @@ def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     except TypeError:
         return ""  # an argument without a hash, of which nothing is known
     if words is None:
-        words = _ask(func, args, kwargs, all(x.device.type == "cpu" for x in tensors))
+        gpu = _is_there({x.device.type for x in tensors})
+        if gpu and torch.cuda.is_current_stream_capturing():
+            return ""  # what the question runs would be recorded
+        words = _ask(func, args, kwargs, tensors, gpu)
         while len(_ASKED) >= _MOST:
             _ASKED.pop(next(iter(_ASKED)), None)
         _ASKED[key] = words
@@ -72,7 +76,14 @@ def _kind(number: float) -> Any:
     return number >= 0, below.bit_length(), number == int(number), zero
 
 
-def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cpu: bool) -> str:
+def _is_there(devices: set[str]) -> bool:
+    """Whether these are of a GPU whose kernels can be called."""
+    return devices <= {"cpu", "cuda"} and "cuda" in devices and torch.cuda.is_available()
+
+
+def _ask(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], gpu: bool
+) -> str:
     if any(isinstance(x, torch.Generator) for x in (*args, *kwargs.values())):
         return ""
     always = torch.is_warn_always_enabled()
@@ -83,9 +94,11 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cpu: bool) ->
             torch.random.fork_rng(devices=[], enabled=not isinstance(func, torch._ops.OpOverload)),
         ):  # fmt: skip
             warnings.simplefilter("ignore")
-            words = _error(func, args, kwargs, lambda dtype: dtype)
-            if not words or _EVERYWHERE in words or not cpu:
-                return words if _EVERYWHERE in words else ""
+            # float32 all devices take, or none: a first call of a GPU's kernel costs more
+            there = gpu and any(x.dtype is not torch.float32 for x in tensors)
+            words = _error(func, args, kwargs, lambda dtype: dtype, there)
+            if not words or _EVERYWHERE in words or any(x.device.type != "cpu" for x in tensors):
+                return words if _EVERYWHERE in words or (gpu and _BY_KERNEL in words) else ""
             others = _others(func, args, kwargs)
             taken = _BY_KERNEL in words or any(not _error(*call) for call in others)
             return words if taken else ""
@@ -115,16 +128,23 @@ def _others(
     )
 
 
-def _error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], change: _Change) -> str:
-    """The words of the error that a call of small tensors raises, its dtypes changed so."""
+def _error(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], change: _Change, there: bool = False
+) -> str:
+    """The words of the error that a call of small tensors raises, its dtypes changed so. there:
+    they are on the devices of the arguments, where a position that is none would end the process:
+    integers are 0."""
 
     def small(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return torch.ones((2,) * leaf.dim(), dtype=change(leaf.dtype))
+            whole = leaf.dtype != torch.bool and not leaf.is_floating_point()
+            made = torch.zeros if there and whole else torch.ones
+            device = leaf.device.type if there else "cpu"
+            return made((2,) * leaf.dim(), dtype=change(leaf.dtype), device=device)
         if isinstance(leaf, torch.SymInt | torch.SymFloat):
             return 2 if isinstance(leaf, torch.SymInt) else 2.0
         if isinstance(leaf, torch.device):
-            return torch.device("cpu")
+            return leaf if there else torch.device("cpu")
         return change(leaf) if isinstance(leaf, torch.dtype) else leaf
 
     try:

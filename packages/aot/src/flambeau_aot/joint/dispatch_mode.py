@@ -300,8 +300,9 @@ class JointTracer(TorchDispatchMode):
         own: frozenset[int] = frozenset()
         if dependence is not None:
             args, kwargs, own = dependence.given(args, kwargs)
-        if self._depth == 0 and not nothing and func in _SUMS and any(self._none_of(args)):
-            result = self._sum_with_none(func, args, kwargs)
+        none = self._none_of(args) if self._depth == 0 and not nothing and func in _SUMS else []
+        if any(none):
+            result = self._sum_with_none(func, args, kwargs, first_is_none=none[0])
         else:
             result = self._run(func, args, kwargs)
         if nothing:
@@ -334,10 +335,11 @@ class JointTracer(TorchDispatchMode):
             return []
         return [self._absent.get(id(item), self) is item for item in args[:2]]
 
-    def _sum_with_none(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _sum_with_none(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], first_is_none: bool
+    ) -> Any:
         """A sum with one derivative that is none: the other operand, or a multiple of it, in the
         dtype and size of both. (`0 - x` is not `-x` at 0, and masks have no difference.)"""
-        first_is_none = self._none_of(args)[0]
         x = args[1] if first_is_none else args[0]
         if not all(isinstance(item, torch.Tensor) for item in args[:2]):
             return self._run(func, args, kwargs)

@@ -67,12 +67,18 @@ def _environment_class() -> Any:
         by_data: operators may make unbacked symbols. general: queries about these are answered as
         for sizes in general, which are neither 0 nor 1 nor equal to another: the program has been
         captured, and who compiles it decides nothing for it. supposed: answers that are tried.
+        from_one: a new size may be 1 too, until something is decided by its being another.
         """
 
         closed = False
         by_data = True
         general = False
         supposed: Mapping[Any, bool] = {}
+        from_one = False
+
+        def _default_value_range(self, *args: Any) -> Any:
+            found = super()._default_value_range(*args)
+            return type(found)(min(found.lower, 1), found.upper) if self.from_one else found
 
         def evaluate_sym_node(
             self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
@@ -178,17 +184,20 @@ def forget_environments() -> None:
 
 
 def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor:
-    """A fake tensor whose sizes in `dims` (a mapping to bounds) are symbols."""
+    """A fake tensor whose sizes in `dims` (a mapping to bounds) are symbols: from 2 on, or from 1
+    where a bound says so."""
     from torch.fx.experimental import symbolic_shapes
 
-    _shape_environment(mode)
+    environment = _shape_environment(mode)
     kinds = symbolic_shapes.DimDynamic
     rank = tensor.dim()
     context: Any = symbolic_shapes.StatelessSymbolicContext(
         dynamic_sizes=[kinds.DYNAMIC if i in dims else kinds.STATIC for i in range(rank)],
         constraint_sizes=[None] * rank,
     )
+    environment.from_one = any(least == 1 for least, _ in dims.values())
     fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=False, symbolic_context=context)
+    environment.from_one = False
     for dim, (least, most) in dims.items():
         size = fake.shape[dim]
         now = tensor.size(dim)

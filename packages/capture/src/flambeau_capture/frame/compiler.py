@@ -299,22 +299,19 @@ def _decide(
     cache: weakref.ref[FrameCache],
     code: CodeType,
     entry: Entry | None,
-    verdict: TrialVerdict | None,
+    verdict: TrialVerdict,
 ) -> None:
     """End a frame's trial."""
     ours, found = converter(), cache()
     if ours is None or found is None:
         return
-    slower = verdict is not None and verdict.slower
     if entry is not None:
-        entry.trial, entry.plain = None, slower
+        entry.trial, entry.plain = None, verdict.slower
     else:
         found.set_trial(code, None)
-        if slower:
+        if verdict.slower:
             found.run_plain(code)
-    if verdict is None:
-        return
-    if slower:
+    if verdict.slower:
         ours.settled(str(verdict))
     else:
         logs.emit("settled", lambda: str(verdict))

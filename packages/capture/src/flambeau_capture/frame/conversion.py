@@ -131,7 +131,7 @@ class FrameConversion:
             except Unreconstructible as missing:
                 if missing.step < 1 or (stop_at is not None and missing.step >= stop_at):
                     raise SkipFrame(str(missing)) from None
-                report = BreakReport(REASONS["FB0021"], str(missing), ())
+                report = missing.report()
                 stop_at, reason = missing.step, reason or report
             except CaptureAgain as again:
                 again.note()

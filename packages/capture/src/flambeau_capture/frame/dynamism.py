@@ -64,8 +64,8 @@ def mark_dynamic(
 ) -> None:
     """Leave a dimension (or several) of a tensor open when code is made for it.
 
-    min, max: bounds, both included, outside of which other code is made. Sizes 0 and 1 are never
-    left open.
+    min, max: bounds, both included, outside of which other code is made. Size 0 is never left open,
+    and 1 only with a min of 1, where nothing that is decided says otherwise.
     """
     if min is not None and max is not None and min > max:
         raise ValueError(f"min {min} is greater than max {max}")
@@ -124,6 +124,7 @@ def marked_dims(tensor: Any) -> tuple[dict[int, Bounds], frozenset[int]]:
 
 Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
+FROM_ONE: Bounds = (1, None)
 _NOTHING = 0  # the address of no object
 KINDS = frozenset({"sizes", "integers", "floats", "data"})
 #: steps to a number that run none of the program's code and mean the same whoever takes them
@@ -155,6 +156,8 @@ class _CodeHistory:
     #: by place and rank: weights and biases that come by turns are two kinds of tensors
     sizes: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     open: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    #: those that the frame itself changes: it may begin at any size, 1 too
+    grown: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
@@ -276,9 +279,25 @@ class DynamismTracker:
         if seen.sized_by_data is not None and sizes and name.startswith(seen.sized_by_data):
             varying.add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
+        found |= dict.fromkeys(sorted(seen.grown.get(place, ())), FROM_ONE)
         marked, fixed = marked_dims(tensor)
         found |= {dim: bounds for dim, bounds in marked.items() if 0 <= dim < len(sizes)}
         return {dim: bounds for dim, bounds in found.items() if dim not in fixed}
+
+    def grows(self, code: CodeType, place: str, tensor: torch.Tensor) -> bool:
+        """Whether a tensor that was read at a place has other sizes now that a frame has run: a
+        cache, whose dimensions are open from here on. False: that was known, or none was read."""
+        seen = self._seen(code)
+        sizes = seen.sizes.get(where := (place, tensor.dim()))
+        if sizes is None or not self._allowed(code) or "sizes" not in self._taken:
+            return False
+        grown = seen.grown.setdefault(where, set())
+        now = [
+            compat.hint(size) if isinstance(size, torch.SymInt) else size for size in tensor.shape
+        ]
+        new = {i for i, size in enumerate(now) if size not in (None, sizes[i])} - grown
+        grown |= new
+        return bool(new)
 
     def first_call(self, code: CodeType, arguments: Mapping[str, object]) -> bool:
         """Whether a code object was not called yet; the sizes of what it is given are noted."""

@@ -4,15 +4,16 @@ In: calls of a frame. Out: which form each takes, and at the end a verdict. Inva
 twice.
 
 What is tried: a frame with a graph break or a fallback, by its code, a call at a time; a frame of
-one whole graph, by its entry, if a call of it is short, a few calls in a row at a time. Of these
-the shortest counts, as other programs' work delays it least. Where a result requires grad, its
-backward pass is part of what a call costs: what counts is the time from its beginning to that of
-the next.
+one whole graph, by its entry, a few calls in a row at a time, the fewer the longer they are. Of
+these the shortest counts, as other programs' work delays it least. Where a result requires grad,
+its backward pass is part of what a call costs: what counts is the time from its beginning to that
+of the next.
 
 Once the frame was called some times with nothing compiled, the forms alternate in the order of the
 Thue-Morse sequence, which repeats in no period of the program's own. After every five turns of each
 form a rank test (Mann and Whitney, 1947) says whether one is slower than `MARGIN` times the other
-beyond chance; after `MOST` or `TURNS` of each without an answer the compiled form stays.
+beyond chance; after `MOST` or `TURNS` of each without an answer the compiled form stays. So it does
+as soon as a long call took `CLEAR` times as long uncaptured: nobody waits for five of these.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ SURE = 2.33
 CALLS, TURNS = 8, 60
 """Of one whole graph: calls of a turn, and most turns of each form."""
 
-SHORT = 5e-3
-"""Seconds of a call of one whole graph; a longer one is not tried."""
+LONG, FEW, CLEAR = 5e-3, 2, 1.5
+"""Seconds of a call from which on a turn has `FEW` calls, and a trial `MOST` turns of each form."""
 
 Clock = Callable[[], float]
 _trials = itertools.count()
@@ -131,13 +132,14 @@ class Turn(NamedTuple):
 
 class EntryTrial:
     """The trial of one entry, whose calls the frame hook times. `decide` is given the entry and the
-    verdict, None where its calls are too long to be tried."""
+    verdict."""
 
-    def __init__(self, function: str, decide: Callable[[Any, TrialVerdict | None], None]) -> None:
+    def __init__(self, function: str, decide: Callable[[Any, TrialVerdict], None]) -> None:
         self.function = function
         self._decide = decide
         self._quiet = 0
         self._number = 11 * next(_trials)  # trials side by side do not go in step
+        self._long = False
         self._samples = Samples(TURNS)
 
     def begin(self) -> int:
@@ -145,7 +147,8 @@ class EntryTrial:
         if not compat.can_be_timed():
             return 0
         plain = self._quiet >= QUIET and self._number.bit_count() % 2 == 1
-        return -CALLS if plain else CALLS
+        calls = FEW if self._long else CALLS
+        return -calls if plain else calls
 
     def end(
         self, entry: Any, plain: bool, seconds: float, period: float, disturbed: bool, result: Any
@@ -153,25 +156,26 @@ class EntryTrial:
         """A turn is over. seconds: of its shortest call. period: the shortest time from the
         beginning of one to that of the next. disturbed: something was compiled meanwhile, or a call
         has raised. result: the last call's."""
+        whole = period if compat.requires_grad(result) else seconds
         if disturbed:
             self._quiet = 0
         elif self._quiet < QUIET:
             self._quiet += 1
-            if seconds > SHORT:
-                self._decide(entry, None)
+            if not self._long and LONG < whole < math.inf:
+                self._long, self._samples = True, Samples(MOST, CLEAR)
         else:
             self._number += 1
-            whole = period if compat.requires_grad(result) else seconds
             found = None if math.isinf(whole) else self._samples.verdict(plain, whole)
             if found is not None:
                 self._decide(entry, TrialVerdict(self.function, *found, ""))
 
 
 class Samples:
-    """Seconds by form."""
+    """Seconds by form. clear: the other form is no further tried that takes so many times as long
+    as the compiled one."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, most: int = MOST, clear: float = math.inf) -> None:
+        self._most, self._clear = most, clear
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
 
     def verdict(self, plain: bool, seconds: float) -> tuple[float, float, bool] | None:
@@ -180,6 +184,8 @@ class Samples:
         self._seconds[plain].append(seconds)
         compiled, as_it_is = self._seconds[False], self._seconds[True]
         count = min(len(compiled), len(as_it_is))
+        if count and min(as_it_is) > self._clear * max(compiled):
+            return median(compiled), median(as_it_is), False
         if len(self._seconds[plain]) > count or count % ROUND:
             return None
         sure = certainty(compiled, [MARGIN * each for each in as_it_is])

@@ -55,6 +55,7 @@ class SymbolicShapes:
         self._constants: tuple[Any, frozenset[Source]] = (None, frozenset())
         self._decided: list[SizeProgram] = []
         self._numbers: dict[Source, Any] = {}
+        self._read_of: dict[Source, torch.Tensor] = {}  # tensors that numbers are read of
         #: unbacked symbols by what has them: a node, and the dimension of a tensor
         self._by_data: dict[Any, tuple[fx.Node, int | None]] = {}
         self._assumed: set[Any] = set()
@@ -100,8 +101,8 @@ class SymbolicShapes:
     def tensor(
         self, tensor: torch.Tensor, source: Source, dims: Mapping[int, Bounds]
     ) -> tuple[torch.Tensor, tuple[int, ...], tuple[int, ...]]:
-        """The fake tensor, and the dimensions whose sizes and strides are symbolic: sizes 0 and 1
-        never are."""
+        """The fake tensor, and the dimensions whose sizes and strides are symbolic: never
+        where the size now is 0 or 1."""
         fake = compat.to_symbolic_fake(self._graph.fake_mode, tensor, dims)
         sizes = self._bind_open(source, "SIZE", fake.shape, tensor.shape)
         return fake, sizes, self._bind_open(source, "STRIDE", fake.stride(), tensor.stride())
@@ -318,13 +319,17 @@ class SymbolicShapes:
         terms = {symbol: term for symbol, term in self._terms.items() if term is not None}
         return {**self._places, **floats, **terms}
 
+    def is_read_of(self, number: NumberOf, tensor: torch.Tensor) -> None:
+        """Note the fake tensor that a number is read of: an input, or an attribute of the graph."""
+        self._read_of[number] = tensor
+
     def is_overwritten(self, number: Any) -> bool:
         """Whether a number was read of a tensor that the graph writes to."""
-        if not any(isinstance(source, NumberOf) for source in self._numbers):
+        if not self._read_of:
             return False
-        read = {source.base for source in self.leaves(number) if isinstance(source, NumberOf)}
-        given = [each.node.meta["val"] for each in self._graph.inputs if each.source in read]
-        return self._graph.effects.writes_to(given)
+        leaves = self.leaves(number)
+        read = [tensor for source, tensor in self._read_of.items() if source in leaves]
+        return self._graph.effects.writes_to(read)
 
     def leaves(self, number: Any) -> dict[Source, int | float]:
         """The places of the program that a number is computed from, and what they hold."""

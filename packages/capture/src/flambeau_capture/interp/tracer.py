@@ -458,10 +458,13 @@ class SymbolicTracer:
         self._stored[place] = value
 
     def has_counters(self) -> bool:
-        """Whether numbers that were read as constants are others once the frame has run."""
+        """Whether numbers and sizes read as constants are others once the frame has run."""
         counts = partial(self._dynamics.counts, self._code)
+        grows = partial(self._dynamics.grows, self._code)
         new = [counts(place, value._value) for place, value in self._stored.items()
                if type(value) is Constant]  # fmt: skip
+        new += [grows(place, value.fake) for place, value in self._stored.items()
+                if isinstance(value, TensorValue) and value.in_graph()]  # fmt: skip
         return any(new)
 
     def could_read_early(self) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 
-from flambeau_capture.breaks import Break, UserLine
+from flambeau_capture.breaks import REASONS, Break, BreakReport, UserLine
 from flambeau_capture.polyfills import iterating
 from flambeau_capture.source import Source
 
@@ -65,12 +65,17 @@ def needing(id: str, text: Callable[[NotConcrete], str]) -> Iterator[None]:
 
 
 class Unreconstructible(Exception):
-    """A value that bytecode cannot build again; `step` is where it came to be."""
+    """A value that bytecode cannot build again; `step` and `lines`: where it came to be."""
 
     def __init__(self, value: Value, why: str) -> None:
         super().__init__(why)
         self.value = value
         self.step = getattr(value, "step", -1)
+        self.lines = getattr(value, "lines", ())
+
+    def report(self) -> BreakReport:
+        """The break where Python makes it instead."""
+        return BreakReport(REASONS[self.value.made_in_python], str(self), self.lines)
 
 
 class Value:
@@ -78,6 +83,7 @@ class Value:
 
     source: Source | None = None
     in_cells = False  # whether it is made with cells, which may hold it
+    made_in_python = "FB0021"  # the break where Python makes what bytecode cannot build
     built_once = False  # whether generated code that needs it twice is to have one object
     described = "{0.__class__.__name__}({0.cls.__name__})"  # a format of the value
 

@@ -12,7 +12,9 @@ import flambeau_prims
 from torch import fx
 
 from flambeau_inductor.driver import Pass, PassContext, run_passes
+from flambeau_inductor.options import Options
 from flambeau_inductor.passes import attention, epilogues
+from flambeau_inductor.passes.merge_collectives import merge_collectives
 from flambeau_inductor.passes.pad_products import pad_products
 from flambeau_inductor.passes.part_writes import merge_part_writes
 from flambeau_inductor.passes.rewriter import Ledger, Rule
@@ -28,8 +30,15 @@ from flambeau_inductor.passes.transfers import gather_transfers
 GraphPass = Pass[PassContext, fx.Graph]
 
 
+def _always(options: Options) -> bool:
+    return True
+
+
 def _pass(
-    name: str, change: Callable[[fx.Graph, Ledger], int], rules: Sequence[Rule] = ()
+    name: str,
+    change: Callable[[fx.Graph, Ledger], int],
+    rules: Sequence[Rule] = (),
+    when: Callable[[Options], bool] = _always,
 ) -> GraphPass:
     """A pass of a function that says how many nodes it has replaced; they are erased here."""
 
@@ -39,7 +48,7 @@ def _pass(
             remove_dead(graph)
         return graph, replaced
 
-    return Pass(name, run, rules=tuple(rule.name for rule in rules if rule.name != name))
+    return Pass(name, run, when, rules=tuple(rule.name for rule in rules if rule.name != name))
 
 
 def _rules(name: str, rules: Sequence[Rule]) -> GraphPass:
@@ -55,6 +64,11 @@ PRIMITIVE_PASSES: tuple[GraphPass, ...] = (
     _rules("written_out_attention", attention.RULES),
     _rules("bias_into_product", epilogues.BIASES),
     _pass("pad_products", pad_products),
+    _pass(
+        "merge_collectives",
+        lambda graph, _: merge_collectives(graph),
+        when=lambda options: options.merge_collectives,
+    ),
 )
 
 

@@ -33,6 +33,7 @@ def binary(name: str, body: list[Instr], dtype: torch.dtype) -> Loop:
     return loops.loop(name, (SIZE,), (), [*loads, *body, Store(name, loops.x(), 1 + len(body))])
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("source", ALL, ids=str)
 def test_conversions(source: torch.dtype, tmp_path: Path) -> None:
     x = numbers(source)

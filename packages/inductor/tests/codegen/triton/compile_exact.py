@@ -6,6 +6,7 @@ Run as a program, in a process where Triton's interpreter is off.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ import torch
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.codegen.triton.module import module_text
-from flambeau_inductor.ir.loops import Load, Loop, Point, Store
+from flambeau_inductor.ir.loops import Const, Load, Loop, Point, Store
 from flambeau_prims._op import PRIMS
 from flambeau_prims.ops.pointwise import BINARY, UNARY
 
@@ -43,6 +44,25 @@ def exact(dtype: torch.dtype) -> list[Loop]:
     return made
 
 
+def conversions(dtype: torch.dtype) -> list[Loop]:
+    """Infinities of `dtype`, either by a mask, as each dtype of integers: a compiler that may take
+    the conversion of a constant for undefined would leave nothing of it."""
+    made = []
+    for result in INTEGERS:
+        body = (
+            Load("in0", loops.x(), torch.bool),
+            Const(math.inf, dtype),
+            Const(-math.inf, dtype),
+            Point("where", (0, 1, 2), dtype),
+            Point("cast", (3,), result),
+            Store("out", loops.x(), 4),
+        )
+        x = loops.pointwise("neg", 1, 1024, dtype, dtype).x
+        made.append(Loop(f"k_{str(result)[6:]}_of_infinities", x, (), body))
+    return made
+
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 OF_OTHERS = {"div", "reciprocal", "sqrt", "trunc", "round", "floor_div", "add"}
 """What is compiled of float64 and half precision too."""
 STEP = 1 if os.environ.get("FLAMBEAU_SWEEPS") == "1" else 3
@@ -60,7 +80,7 @@ def main(capability: int) -> None:
     report: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for dtype in FLOATS:
-            for loop in exact(dtype):
+            for loop in exact(dtype) + conversions(dtype):
                 dtypes = {i.buffer: i.dtype for i in loop.body if isinstance(i, Load)}
                 store = loop.body[-1]
                 assert isinstance(store, Store)

@@ -61,3 +61,13 @@ def test_quotients_and_roots_are_rounded_to_nearest(instructions: dict[str, list
     for dtype, kind in (("float32", "f32"), ("float64", "f64"), ("float16", "f32")):
         for name, operation in (("div", "div"), ("reciprocal", "div"), ("sqrt", "sqrt")):
             assert f"{operation}.rn.{kind}" in instructions[f"{name} {dtype}"], (name, dtype)
+
+
+def test_conversions_to_integers_are_the_devices(instructions: dict[str, list[str]]) -> None:
+    """As eager's kernels for CUDA convert: what 32 or 64 bits do not hold is the nearest that they
+    do, of fewer bits the low ones are taken. Constants too, whose conversion is undefined else."""
+    for dtype, kind in (("float32", "f32"), ("float64", "f64"), ("float16", "f32")):
+        for result in ("uint8", "int8", "int16", "int32", "int64"):
+            bits = 64 if result in ("int64", "uint8") else 32
+            found = instructions[f"{result}_of_infinities {dtype}"]
+            assert f"cvt.rzi.s{bits}.{kind}" in found, (result, dtype, found)

@@ -11,7 +11,6 @@ from flambeau_inductor.codegen.triton.pointwise import (
     BOOLEAN,
     FLOATING,
     INTEGER,
-    spell,
     supports,
 )
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Store
@@ -154,14 +153,6 @@ def test_casts(
     # The interpreter drops bits where the device rounds to the nearest bfloat16.
     tolerance = torch.finfo(result).eps if result == torch.bfloat16 else 0
     torch.testing.assert_close(out, a.to(result), rtol=tolerance, atol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("result", [torch.int8, torch.int16])
-@pytest.mark.parametrize("source", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_few_bits_are_the_low_ones_of_32(source: torch.dtype, result: torch.dtype) -> None:
-    """As eager's kernels for CUDA convert: an infinite number gives -1 or 0, and not a limit. (The
-    interpreter converts as the processor does, which has no limits.)"""
-    assert spell("cast", ["a"], [source], result).startswith("a.to(tl.int32).to(tl.int")
 
 
 def test_what_has_no_spelling_is_known_beforehand() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from flambeau_inductor.codegen.triton.kernel import generate
@@ -9,6 +11,8 @@ from flambeau_inductor.codegen.triton.whole_numbers import sums_exact_products, 
 from flambeau_inductor.indexing import Var, as_expr
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Point, Reduce, Store
+
+from tests.codegen.triton.run import run_loop as interpreted
 
 F32, BF16, HALF = torch.float32, torch.bfloat16, torch.float16
 
@@ -122,3 +126,48 @@ def test_a_sum_takes_products_unrounded_only_where_they_are_exact(
 def test_a_loop_without_a_product_is_as_it_was() -> None:
     body = (Load("in0", Var("r0"), F32), Reduce("sum", 0, F32), Store("out", as_expr(0), 1))
     assert not sums_exact_products(Loop("total", (), (Axis("r0", 64),), body))
+
+
+def widened(dtype: torch.dtype, *between: Instr) -> Loop:
+    """What is loaded, changed by `between`, and then float32."""
+    x = Var("x0")
+    body = [Load("in0", x, dtype), *between]
+    body += [Point("cast", (len(body) - 1,), F32), Store("out", x, len(body))]
+    return Loop("widened", (Axis("x0", 256),), (), tuple(body))
+
+
+SMALL = (Const(1023, torch.int32), Point("bitwise_and", (0, 1), torch.int32))
+CONVERSIONS = [
+    (widened(torch.int8), "byte_to_float32"),
+    (widened(torch.uint8), "byte_to_float32"),
+    (
+        widened(torch.int8, Const(3, torch.int8), Point("sub", (0, 1), torch.int8)),
+        "small_to_float32",
+    ),
+    (widened(torch.int16), "small_to_float32"),
+    (widened(torch.int32, *SMALL), "small_to_float32"),
+    (widened(torch.int32), ""),
+    (widened(torch.int64), ""),
+    (widened(torch.bool), ""),
+]
+
+
+@pytest.mark.parametrize(("loop", "function"), CONVERSIONS)
+def test_numbers_of_few_bits_become_float32_without_the_slow_conversion(
+    loop: Loop, function: str, tmp_path: Path
+) -> None:
+    load = loop.body[0]
+    assert isinstance(load, Load)
+    dtypes = {"in0": load.dtype, "out": F32}
+    text = generate(loop, dtypes, dict.fromkeys(dtypes, 256)).source
+    assert ("_to_float32(" in text) == bool(function)
+    assert function in text
+    if load.dtype == torch.bool:
+        given = torch.arange(256) % 3 == 0
+    else:
+        info = torch.iinfo(load.dtype)
+        given = torch.linspace(max(info.min, -(2**23)), min(info.max, 2**23), 256).to(load.dtype)
+    wanted, memory = ({"in0": given.clone(), "out": torch.full((256,), torch.nan)} for _ in "ab")
+    run_loop(loop, wanted)
+    interpreted(loop, memory, tmp_path)
+    assert torch.equal(memory["out"], wanted["out"])

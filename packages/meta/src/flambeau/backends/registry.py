@@ -145,6 +145,10 @@ def _verify(backend: Backend, request: Request) -> Backend:
     return verified(backend, request)
 
 
+def _merges(request: Request) -> bool:
+    return request.traits.kernels and request.choices.inductor.merge_collectives
+
+
 LAYERS: tuple[Layer, ...] = (
     Layer("graph_cache", _graph_cache, lambda request: request.traits.kernels),
     Layer("prepare", _prepare, lambda request: request.traits.kernels),
@@ -161,7 +165,11 @@ LAYERS: tuple[Layer, ...] = (
     Layer("never_slower", never_slower, lambda request: request.never_slower),
     Layer("repro", _repro, lambda request: request.repro),
     Layer("verify", _verify, lambda request: request.verify),
-    Layer("agreement", lambda backend, request: in_agreement(backend), lambda request: True),
+    Layer(
+        "agreement",
+        lambda backend, request: in_agreement(backend, _merges(request)),
+        lambda request: True,
+    ),
     Layer("run_events", publish_runs, lambda request: True),
 )
 
@@ -171,8 +179,9 @@ class LayeredBackend:
 
     supports_symbols: what may be open in graphs. own_numbers: whether the random numbers of its
     graphs are not eager's, so that they are never compared with it call by call. made_for_speed: a
-    frame that eager runs faster may run so. writes_last: a call of a graph that raises has written
-    to none of its inputs. observe: what a profiler wants to do with whatever compiles frames.
+    frame that eager runs faster may run so: it is not to take less memory instead. writes_last: a
+    call of a graph that raises has written to none of its inputs. observe: what a profiler wants to
+    do with whatever compiles frames.
     """
 
     def __init__(self, engine: Any, request: Request) -> None:
@@ -183,7 +192,8 @@ class LayeredBackend:
         else:
             self.supports_symbols = request.traits.symbols
             self.own_numbers = request.choices.inductor.random != "eager"
-        self.made_for_speed = request.traits.kernels and not request.verify
+        for_memory = request.choices.aot.memory_budget not in (None, 1.0)
+        self.made_for_speed = request.traits.kernels and not request.verify and not for_memory
         self._in_one = request.traits.stage == "aot" and not request.never_slower
         self._writes_last = getattr(engine, "writes_last", False)
         self.observe = getattr(engine, "observe", None)

@@ -4,13 +4,15 @@ In: each graph with collectives, before its first run. Out: the graph; or, where
 group compiles other collectives in their place, a callable that raises `CollectivesDiffer` on each
 rank, where the program would wait for ever.
 Invariant: what is compared is the order of collectives, not the graphs that they are in: a rank
-whose program breaks between two of them, to print a loss, is right. Nothing is compared twice: a
+whose program breaks between two of them, to print a loss, is right, unless collectives of a graph
+are merged. Nothing is compared twice: a
 graph of lines that all ranks have already agreed on may be compiled by one rank alone, for another
 size. A rank waits for another for `SECONDS` at most: that may run the same uncompiled.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -23,7 +25,7 @@ from torch import fx
 
 from flambeau import _torch_compat as compat
 from flambeau.errors import FlambeauError, warn
-from flambeau.events.stage_products import user_line
+from flambeau.events.stage_products import called, user_line
 
 if TYPE_CHECKING:
     from flambeau.backends.request import Backend  # its package has this among its layers
@@ -45,18 +47,26 @@ class Started:
     line: str
 
 
-def collectives_of(gm: fx.GraphModule) -> dict[str, list[Started]]:
-    """The collectives of a graph in order, by the name of their group."""
+def collectives_of(gm: fx.GraphModule, whole: bool = False) -> dict[str, list[Started]]:
+    """The collectives of a graph in order, by the name of their group; with `whole`, the graph that
+    each is in is a part of what all ranks have to do alike."""
     found: dict[str, list[Started]] = {}
+    within = f", in a graph of {_calls_of(gm)}" if whole else ""
     for node in gm.graph.nodes:
         group = compat.group_of_collective(node)
         if group is not None:
             sources = node.all_input_nodes[:1]
             dtype = getattr(sources[0].meta.get("val"), "dtype", None) if sources else None
             said = [str(each) for each in node.args if isinstance(each, str | int)]
-            what = f"{node.target}({', '.join(said)}) of {dtype}"
+            what = f"{node.target}({', '.join(said)}) of {dtype}{within}"
             found.setdefault(group, []).append(Started(what, user_line(node)))
     return found
+
+
+def _calls_of(gm: fx.GraphModule) -> str:
+    """How many calls a graph has, and a digest of their targets in order."""
+    calls = [called(node.target) for node in gm.graph.nodes if node.op.startswith("call_")]
+    return f"{len(calls)} calls ({hashlib.sha256(repr(calls).encode()).hexdigest()[:12]})"
 
 
 @dataclass
@@ -96,14 +106,18 @@ class _Stream:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.05)
 
-    def wait(self, store: Any, new: Sequence[Started]) -> None:
-        """Wait until each other rank says what it starts in the place of the first new one."""
+    def wait(self, store: Any, new: Sequence[Started], whole: bool) -> str | None:
+        """Wait until each other rank says what it starts in the place of the first new one; in
+        words, that one does not and has to."""
         wanted = len(self.own) - len(new) + 1
         for other in self.others:
             if not self.closed and not self.read(store, other, wanted):
                 self.closed = True
                 store.set(self.unchecked, "")
+                if whole:
+                    return _ALONE.format(SECONDS=SECONDS, rank=other, line=new[0].line)
                 warn(_UNCHECKED.format(SECONDS=SECONDS, rank=other, line=new[0].line))
+        return None
 
     def agreed(self) -> set[Started]:
         """Those that every rank is known to start, by the lines of this rank."""
@@ -132,8 +146,9 @@ class _Streams:
         self._store: Any = None
         self._by_group: dict[str, _Stream] = {}
 
-    def compare(self, new: Mapping[str, Sequence[Started]]) -> str | None:
-        """Leave notes for the others of each group, and read theirs; the first difference."""
+    def compare(self, new: Mapping[str, Sequence[Started]], whole: bool = False) -> str | None:
+        """Leave notes for the others of each group, and read theirs; the first difference. whole:
+        no rank may go on without the others' notes."""
         with self._lock:
             store = compat.default_store()
             if store is not self._store:  # other processes than before
@@ -142,8 +157,9 @@ class _Streams:
                 (self._noted(store, group, started), started) for group, started in new.items()
             ]
             for stream, started in pending:
-                if stream is not None:
-                    stream.wait(store, started)
+                alone = stream.wait(store, started, whole) if stream is not None else None
+                if alone is not None:
+                    return alone
             differences = (self._by_group[group].difference() for group in new)
             return next(filter(None, differences), None)
 
@@ -173,16 +189,23 @@ _UNCHECKED = (
 )
 
 
+_ALONE = (
+    "Rank {rank} compiled no collectives within {SECONDS} s of those of this rank from {line}: "
+    "with merge_collectives all ranks must have the same graphs, or they wait for ever."
+)
+
+
 _streams = _Streams()
 
 
-def in_agreement(backend: Backend) -> Backend:
+def in_agreement(backend: Backend, whole: bool = False) -> Backend:
     """The backend; a graph whose collectives are not those of the other ranks raises when it is
-    run. Does nothing where no process group is there."""
+    run. whole: collectives of a graph are merged, so that the graph must be that of the other ranks
+    too. Does nothing where no process group is there."""
 
     def agreed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        found = _streams.compare(collectives_of(gm)) if together else None
+        found = _streams.compare(collectives_of(gm, whole), whole) if together else None
         return _raising(found) if found is not None else backend(gm, example_inputs)
 
     return agreed

@@ -93,6 +93,7 @@ def early_number(tx: Tracer, tensor: TensorValue) -> Value | None:
     place = NumberOf(source, replay)
     if type(value) is not bool and not tx.varies(place, value):
         return None
+    tx.shapes.is_read_of(place, tx.graph.outermost.fake(real))
     made: Value = tx.wrap(value, place)
     return made
 

@@ -20,6 +20,7 @@ from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.pointwise import EXACT_IN_HALF, can_round, spell, spell_random
 from flambeau_inductor.codegen.triton.row_facts import dtype_of, ends_in, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
+from flambeau_inductor.codegen.triton.whole_numbers import BYTES, Range, conversion, ranges_of
 from flambeau_inductor.indexing import (
     Add,
     Expr,
@@ -100,6 +101,8 @@ class Instructions:
     ready: dict[int, str] = field(default_factory=dict)
     dims: list[Dims] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
+    whole: Sequence[Range | None] = ()
+    dequantizes: bool = False
     eviction: str = ""
     in_registers: set[int] = field(default_factory=set)
     unread: set[int] = field(default_factory=set)
@@ -118,6 +121,11 @@ class Instructions:
         self.to_half = ends_in(self.loop, frozenset(HALF))
         self.from_one = frozenset(reductions.online_sums(self.loop)) if self.loop.r else frozenset()
         self.summed = only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
+        self.whole = ranges_of(self.loop.body)
+        self.dequantizes = any(
+            isinstance(i, Load) and i.dtype in BYTES and "r" in dims
+            for i, dims in zip(self.loop.body, self.dims, strict=True)
+        )
         self.vector = self._vector()
         self.narrow = only_read_by(  # by what reads half precision as float32
             self.loop,
@@ -156,9 +164,10 @@ class Instructions:
 
     def _in_float32(self, i: int, dtype: torch.dtype) -> bool:
         """Whether a value of bfloat16 is kept as the float32 that its readers take it for: rounded
-        two at a time, where a thread has two, in software-pipelined rows. One that waits for a
-        reduction waits in 16 bits."""
-        if self.tiling.parts is None or dtype != torch.bfloat16 or i not in self.narrow:
+        two at a time, where a thread has two, in software-pipelined rows and where bytes are
+        dequantized. One that waits for a reduction waits in 16 bits."""
+        pairs = self.tiling.parts is not None or self.dequantizes
+        if not pairs or dtype != torch.bfloat16 or i not in self.narrow:
             return False
         readers = zip(self.loop.body, self.levels, strict=True)
         if any(level > self.levels[i] for instr, level in readers if i in operands(instr)):
@@ -331,6 +340,11 @@ class Instructions:
             if instr.op == "exp" and i in self.summed and instr.dtype == torch.float32:
                 return f"fm.summed_exp({self.ready[instr.args[0]]})"
             args = [self.ready[arg] for arg in instr.args]
+            if instr.op == "cast" and instr.dtype == torch.float32:
+                (source,) = instr.args
+                quick = conversion(self.loop.body[source], self.whole[source])
+                if quick:
+                    return f"fm.{quick}({args[0]})"
             if instr.op == "div" and i in self.rounded and instr.args[1] in self.from_one:
                 return f"{args[0]} * fm.inverse({args[1]})"  # the sum is 1 or more
             dtypes = [dtype_of(self.loop.body[arg]) for arg in instr.args]

@@ -239,8 +239,10 @@ def _cast(arg: str, source: torch.dtype, result: torch.dtype) -> str:
         return f"{arg} != 0"
     if source.itemsize > 2 and result in HALF:
         return f"{arg}.to(tl.float32).to({register(result)})"  # through float32, as eager does
-    if source.is_floating_point and result == torch.uint8:
-        return f"{arg}.to(tl.int64).to(tl.uint8)"  # what is below 0 or above 255 wraps, as in eager
-    if source.is_floating_point and result in (torch.int8, torch.int16):
-        return f"{arg}.to(tl.int32).to({register(result)})"  # the low bits of what 32 bits hold
-    return f"{arg}.to({register(result)})"
+    if not source.is_floating_point or result.is_floating_point:
+        return f"{arg}.to({register(result)})"
+    wide = f"{arg}.to(tl.float32)" if source in HALF else arg
+    # of narrower ones eager has the low bits
+    bits = 64 if result in (torch.int64, torch.uint8) else 32
+    found = f"fm.whole({wide}, {bits})"
+    return found if result.itemsize * 8 == bits else f"{found}.to({register(result)})"

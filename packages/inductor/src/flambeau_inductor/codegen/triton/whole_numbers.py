@@ -41,6 +41,9 @@ BYTES = {torch.int8: (-128, 127), torch.uint8: (0, 255), torch.bool: (0, 1)}
 FACTOR = 1 << 12
 """Whole numbers up to this have at most half as many bits as float32 holds."""
 
+SMALL = 1 << 22
+"""Whole numbers up to this become float32 by an addition to the bits of one."""
+
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -61,6 +64,17 @@ def ranges_of(body: Sequence[Instr]) -> list[Range | None]:
             made = None
         found.append(made)
     return found
+
+
+def conversion(instr: Instr, known: Range | None) -> str:
+    """The device function that makes a number float32 at once; "" if it may be any."""
+    dtype = dtype_of(instr)
+    if dtype in BYTES and isinstance(instr, Load):  # several lie in a register
+        return "" if dtype == torch.bool else "byte_to_float32"
+    if dtype in (torch.int8, torch.uint8, torch.int16):
+        return "small_to_float32"
+    whole = dtype in (torch.int32, torch.int64) and known is not None
+    return "small_to_float32" if whole and max(-known[0], known[1]) <= SMALL else ""
 
 
 def _holds(dtype: torch.dtype, numbers: Range) -> bool:

@@ -99,12 +99,14 @@ def tuples_of(value: Any) -> Any:
 class CudaGraphRecording:
     """`places` are the inputs that are read in place, `addresses` theirs, `copied` those that go to
     the buffers of what was `made`; `written` has the input of each result that is one, written in
-    place; `users` counts the references to the memory of each output that is handed out, by handle;
-    `loan` is what another recording may put its values into."""
+    place; `handed_out` are the outputs that are given as they are, `handles` their memory and
+    `users` the references to it; `loan` is what another recording may put its values into."""
 
     made: RecordedGraph
     stream: int
-    users: tuple[tuple[int, int, int], ...]
+    handed_out: tuple[int, ...]
+    handles: tuple[int, ...]
+    users: list[int]
     copied_out: frozenset[int]
     places: tuple[int, ...]
     addresses: list[int]
@@ -257,11 +259,13 @@ class Recorded:
             for position, output in enumerate(made.outputs)
             if isinstance(output, torch.Tensor) and position not in self._copied_out
         ]
-        handles = [(position, storage_handle(output)) for position, output in handed_out]
+        handles = tuple(storage_handle(output) for _, output in handed_out)
         recording = CudaGraphRecording(
             made,
             stream,
-            tuple((position, handle, storage_users(handle)) for position, handle in handles),
+            tuple(position for position, _ in handed_out),
+            handles,
+            [*map(storage_users, handles)],
             frozenset(self._copied_out),
             places,
             [args[position].data_ptr() for position in places],
@@ -273,7 +277,7 @@ class Recorded:
         RECORDED.add(handed, lent)
         weakref.finalize(recording, RECORDED.discard, handed, lent)
         if loan is not None and pool is not None:
-            loan.held = lambda: bool(_live_outputs(recording))
+            loan.held = lambda: _is_live(recording)
         return recording
 
     def _places(self, args: Sequence[Any]) -> tuple[list[tuple[int, int]], list[int]]:
@@ -315,7 +319,7 @@ class Recorded:
             return f"input {moved[0]} has moved"
         if recording.loan is not None and recording.loan.in_use():
             return LENT
-        return HELD if _live_outputs(recording) else None
+        return HELD if _is_live(recording) else None
 
     def _replay(self, recording: CudaGraphRecording, args: list[Any]) -> tuple[Any, ...]:
         if recording.made.buffers:
@@ -339,8 +343,15 @@ MOVING = "inputs of many bytes are elsewhere at each call"
 BUSY = "the device takes longer than launching does"
 
 
+def _is_live(recording: CudaGraphRecording) -> bool:
+    """Whether an output of the last replay is live: somebody refers to it."""
+    return [*map(storage_users, recording.handles)] != recording.users
+
+
 def _live_outputs(recording: CudaGraphRecording) -> list[int]:
-    return [p for p, handle, users in recording.users if storage_users(handle) != users]
+    """Which outputs of the last replay somebody refers to."""
+    known = zip(recording.handed_out, recording.handles, recording.users, strict=True)
+    return [position for position, handle, users in known if storage_users(handle) != users]
 
 
 def _handed_out(output: Any, copied: bool) -> Any:

@@ -9,6 +9,7 @@ loops see lies as most of what it is computed from does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -403,6 +404,7 @@ def _swapped(shape: Shape) -> Shape:
 
 def _reads_transposed(plan: MaterializationPlan, node: Node) -> bool:
     """Whether more bytes come in along the last dimension but one than along the last."""
+    dims = (len(node.shape) - 2, len(node.shape) - 1)
 
     def where(other: Node) -> NodeStorage | None:
         define = other.define
@@ -412,7 +414,8 @@ def _reads_transposed(plan: MaterializationPlan, node: Node) -> bool:
             return None
         return NodeStorage(other.name, plan.graph.stride_of(other))
 
-    return _more_along(plan, node, where, len(node.shape) - 2) > 0
+    before, last = _votes(_sources(plan, node, where, dims), dims).values()
+    return before > last
 
 
 Steps = tuple[int | None, ...]
@@ -420,8 +423,11 @@ Steps = tuple[int | None, ...]
 step differs from place to place."""
 
 
-def _sources(plan: MaterializationPlan, node: Node, where: Where) -> list[tuple[Node, Steps]]:
-    """What `node` is computed from, and its steps along the dimensions of `node`."""
+def _sources(
+    plan: MaterializationPlan, node: Node, where: Where, moving: Sequence[int]
+) -> list[tuple[Node, Steps]]:
+    """What `node` is computed from that is stepped through along all dimensions `moving`, and its
+    steps along all dimensions of `node`."""
     dims = dims_of(len(node.shape))
     emitter = Emitter(where=where, ranges=dict(dim_ranges(node.shape)))
     emitter.define(node, dims, None)
@@ -429,18 +435,13 @@ def _sources(plan: MaterializationPlan, node: Node, where: Where) -> list[tuple[
         (source, simplify(dot(index, plan.graph.stride_of(source)), emitter.ranges))
         for source, index in emitter.reads
     )
-    return [(source, tuple(at.coefficient(dim.name) for dim in dims)) for source, at in flat]
+    found = ((source, tuple(at.coefficient(dim.name) for dim in dims)) for source, at in flat)
+    return [(source, steps) for source, steps in found if all(steps[k] != 0 for k in moving)]
 
 
-def _more_along(plan: MaterializationPlan, node: Node, where: Where, dim: int) -> int:
-    """How many more bytes `node` is computed from lie along `dim` than along its last dimension."""
-    balance = 0
-    for source, steps in _sources(plan, node, where):
-        if steps[-1] == 1:
-            balance -= source.nbytes
-        elif steps[dim] == 1 and steps[-1] != 0:
-            balance += source.nbytes
-    return balance
+def _votes(sources: list[tuple[Node, Steps]], dims: Sequence[int]) -> dict[int, int]:
+    """The bytes that lie along each of these dimensions."""
+    return {k: sum(s.nbytes for s, steps in sources if steps[k] == 1) for k in dims}
 
 
 def _loop_layouts(plan: MaterializationPlan, asked: set[Node]) -> None:
@@ -464,17 +465,13 @@ def _loop_layouts(plan: MaterializationPlan, asked: set[Node]) -> None:
         if len(inner) != 1 or len(long) < 2:
             continue
         last = len(node.shape) - 1
-        whole = [
-            (source, steps)
-            for source, steps in _sources(plan, node, where)
-            if all(steps[k] != 0 for k in long)
-        ]
-        votes = {k: sum(s.nbytes for s, steps in whole if steps[k] == 1) for k in long}
+        sources = _sources(plan, node, where, long)
+        votes = _votes(sources, long)
         most = max(long, key=lambda k: (votes[k], k == last and node in reduced, k == inner[0]))
         if most == last != inner[0]:
             plan.graph.strides[node] = flat_strides(node.shape)
         elif most != inner[0]:
-            along = [each for each in whole if each[1][most] == 1]
+            along = [each for each in sources if each[1][most] == 1]
             _, steps = max(along, key=lambda each: each[0].nbytes)
             known = {k: step for k in long if isinstance(step := steps[k], int) and step > 0}
             if len(known) == len(long):

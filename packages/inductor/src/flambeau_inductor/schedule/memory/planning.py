@@ -222,6 +222,19 @@ def peak_bytes(
     return max(_live_bytes(steps, lambda name: known.get(name, 0), donated))
 
 
+def live_at(
+    steps: Sequence[Compute], buffers: Mapping[str, Buffer], owned: BufferOwnership
+) -> list[int]:
+    """The same bytes while each step runs that is in this order, before it lets anything go."""
+    known, planned = known_bytes(buffers.values()), with_lifetimes(steps, buffers, owned)
+    live = _live_bytes(planned, lambda name: known.get(name, 0), ())
+    after = {id(step): live[place] for place, step in enumerate(planned, 1)}
+    found: list[int] = []
+    for step in steps:  # one that is left out is a copy of what is there
+        found.append(after.get(id(step), found[-1] if found else 0))
+    return found
+
+
 def _live_bytes(
     steps: Sequence[Step], size: Callable[[str], int], donated: Iterable[str]
 ) -> list[int]:

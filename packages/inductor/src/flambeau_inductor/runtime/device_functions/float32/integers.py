@@ -100,3 +100,33 @@ def integer_pow(a, b):
     else:
         inverse = tl.where(a == -1, tl.where((b & 1) != 0, a, one), (a == 1).to(a.dtype))
         return tl.where(b < 0, inverse, power)
+
+
+@triton.jit
+def byte_to_float32(x):
+    """int8 or uint8 as float32, exact. Four at a time, each as the low bits of a number of 2**23
+    from which 2**23 is taken: the conversion is one of the slow instructions."""
+    if DEVICE:
+        FLIP: tl.constexpr = "0" if x.dtype == tl.uint8 else "0x80808080"  # adds 128
+        LESS: tl.constexpr = "0f4B000000" if x.dtype == tl.uint8 else "0f4B000080"
+        return tl.inline_asm_elementwise(
+            f"{{ .reg .b32 all, one; xor.b32 all, $4, {FLIP};"
+            f" prmt.b32 one, all, 0x4B000000, 0x7440; sub.f32 $0, one, {LESS};"
+            f" prmt.b32 one, all, 0x4B000000, 0x7441; sub.f32 $1, one, {LESS};"
+            f" prmt.b32 one, all, 0x4B000000, 0x7442; sub.f32 $2, one, {LESS};"
+            f" prmt.b32 one, all, 0x4B000000, 0x7443; sub.f32 $3, one, {LESS}; }}",
+            "=&f,=&f,=&f,=&f,r",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=4,
+        )
+    else:
+        return x.to(tl.float32)
+
+
+@triton.jit
+def small_to_float32(x):
+    """A whole number of at most 2**22, of either sign, as float32, exact: as the low bits of a
+    number of 2**23. The conversion is one of the slow instructions."""
+    return (x.to(tl.int32) + 0x4B400000).to(tl.float32, bitcast=True) - 12582912.0

@@ -1,4 +1,4 @@
-"""Signs of floats, and roundings to integers.
+"""Signs of floats, roundings and conversions to integers.
 
 In: float32 or float64. Out: Triton tensors of the same shape. Invariant: the sign of zero is the
 operand's, and denormal numbers are no zeros.
@@ -76,6 +76,28 @@ def round_half_even(x):
         odd = (down * 0.5) != tl.floor(down * 0.5)
         up = (rest > 0.5) | ((rest == 0.5) & odd)
         return copysign(tl.where(up, down + 1.0, down), x)
+
+
+@triton.jit
+def whole(x, BITS: tl.constexpr):
+    """The integer of 32 or 64 bits towards zero, by the device's conversion: what is beyond these
+    bits is the nearest that they hold. To a compiler such a conversion is undefined, so that of
+    Triton's own, of a constant, it may make any number."""
+    INTEGER: tl.constexpr = tl.int64 if BITS == 64 else tl.int32
+    if DEVICE:
+        WIDTH: tl.constexpr = x.dtype.primitive_bitwidth
+        FROM: tl.constexpr = "d" if WIDTH == 64 else "f"
+        TO: tl.constexpr = "l" if BITS == 64 else "r"
+        return tl.inline_asm_elementwise(
+            f"cvt.rzi.s{BITS}.f{WIDTH} $0, $1;",
+            f"={TO},{FROM}",
+            [x],
+            dtype=INTEGER.value,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        return x.to(INTEGER)
 
 
 @triton.jit

@@ -1,0 +1,81 @@
+"""When collectives start and are waited for, and how much memory that may take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from flambeau_inductor._torch_compat import WAIT, overload_of
+from flambeau_inductor.driver import PassContext
+from flambeau_inductor.ir.program import Extern, Program
+from flambeau_inductor.ir.steps import computing
+from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.options import Options
+from flambeau_inductor.passes.merge_collectives import ALL_GATHER
+from flambeau_inductor.schedule.assemble import assemble
+from flambeau_inductor.schedule.communication import overlap_communication
+from flambeau_inductor.schedule.memory.planning import peak_bytes, with_lifetimes
+from flambeau_inductor.schedule.schedule import schedule_tensors
+from flambeau_prims import PRIMS
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+LAYERS, WIDTH, RANKS = 6, 64, 4
+
+
+def gathering() -> Program:
+    """Layers, each of a weight that is gathered right before it."""
+    graph = fx.Graph()
+    with FakeTensorMode():
+        shard, x = torch.empty(WIDTH // RANKS, WIDTH), torch.empty(8, WIDTH)
+        whole = torch.empty(WIDTH, WIDTH)
+    shards = [graph.placeholder(f"w{n}") for n in range(LAYERS)]
+    value = graph.placeholder("x")
+    for node in shards:
+        node.meta["val"] = shard
+    value.meta["val"] = x
+    for node in shards:
+        call = graph.call_function(overload_of(ALL_GATHER), (node, RANKS, "0"))
+        wait = graph.call_function(overload_of(WAIT), (call,))
+        call.meta["val"] = wait.meta["val"] = whole
+        value = graph.call_function(PRIMS["mm"].overload, (value, wait))
+        value.meta["val"] = x
+    graph.output((value,))
+    gm = fx.GraphModule({}, graph)
+    inputs = [node.meta["val"] for node in graph.find_nodes(op="placeholder")]
+    made = schedule_tensors(PassContext(), lower_graph(gm, inputs))
+    return assemble(made, PassContext().limits)
+
+
+def peak(program: Program) -> int:
+    steps = with_lifetimes(computing(program), program.by_name, program.owned)
+    return peak_bytes(steps, program.by_name)
+
+
+def ahead(program: Program) -> int:
+    """The most collectives that have started and are not waited for."""
+    under_way = most = 0
+    for step in computing(program):
+        if isinstance(step, Extern) and step.target == ALL_GATHER:
+            under_way += 1
+        if isinstance(step, Extern) and step.target == WAIT:
+            under_way -= 1
+        most = max(most, under_way)
+    return most
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0, 2.0, 100.0])
+def test_overlap_keeps_to_its_memory(share: float) -> None:
+    before = gathering()
+    context = PassContext(options=replace(Options(), overlap_memory=share))
+    after, changed = overlap_communication(context, before)
+    weight = 4 * WIDTH * WIDTH
+    assert changed
+    assert peak(after) <= peak(before) + max(share * peak(before), weight)
+    assert ahead(before) == 1
+    assert 2 <= ahead(after) <= LAYERS
+    assert (ahead(after) == LAYERS) is (share == 100.0)
+    starts = [s for s in computing(after) if isinstance(s, Extern) and s.target == ALL_GATHER]
+    given = [s for s in computing(before) if isinstance(s, Extern) and s.target == ALL_GATHER]
+    assert [s.reads for s in starts] == [s.reads for s in given]
