@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import datetime
 import random
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import ConstantSource, Source
@@ -31,6 +30,8 @@ from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.readings import Reading
 from flambeau_capture.values.registry import wraps_if, wraps_type
+
+np: Any = sys.modules.get("numpy")  # torch imports it where it is there: capture does without
 
 _CLOCKS = (
     time.time, time.time_ns, time.perf_counter, time.perf_counter_ns, time.monotonic,
@@ -123,11 +124,12 @@ def wrap_method_of_numpy(tx: Tracer, obj: Any, source: Source) -> Value:
     return BuiltinValue(obj, ConstantSource(obj, obj.__name__))
 
 
-_STREAMS_OF_NUMPY: dict[type, Callable[[int], Any]] = {
-    np.random.RandomState: np.random.RandomState,
-    np.random.Generator: np.random.default_rng,
-}
-_OF_NUMPY: type = type(np.random.RandomState.rand)
+_STREAMS_OF_NUMPY: dict[type, Callable[[int], Any]] = (
+    {}
+    if np is None
+    else {np.random.RandomState: np.random.RandomState, np.random.Generator: np.random.default_rng}
+)
+_OF_NUMPY: type | None = None if np is None else type(np.random.RandomState.rand)
 RULES.update({fn: _rule(partial(_clock, fn)) for fn in _CLOCKS})
 for _name in _DRAWS:
     _method = getattr(random.Random, _name)
