@@ -363,6 +363,7 @@ OUT_OF_RANGE = {
     # eager's, compiled, in double: whether a sum may be so, with an overflow on the way, pointwise
     "an order that overflows": ((INF, 3e38, INF), (False, True, False)),
     "a value for an infinity": ((INF, 5.0, INF), (False, True, False)),
+    "an infinity where two met": ((NAN, -INF, NAN), (False, True, False)),
     "eager alone overflows": ((INF, 2.0, 2.0), (True, True, True)),
     "both overflow elsewhere": ((INF, NAN, 2.0), (True, True, True)),
     "far from what eager missed": ((INF, 7.0, 2.0), (True, True, False)),
@@ -386,6 +387,80 @@ def test_what_leaves_the_range(name):
     of = torch.tensor([want]), torch.tensor([got]), torch.tensor([wide], dtype=torch.float64)
     kinds = {"mixing": True}, {"mixing": True, "overflows": True}, {"mixing": False}
     assert tuple(far(*of, [], **kind) is None for kind in kinds) == passes
+
+
+def test_a_sum_that_cancels_may_be_its_rounding_error():
+    """The gradient of a softmax whose cotangents are equal: eager has 0 of some rows."""
+    call = Call({"x": "leaf(make((3, 4), torch.float32, 79, 'normal'))"}, (), (AFTER,))
+    whole = program("v = x.softmax(-1)", calls=(call,))
+    eager = played(whole, lambda f: f)
+
+    def compiled(error):
+        def run(f):
+            def with_error(x):
+                x.register_hook(lambda g: torch.where(g == 0, error, g))
+                return f(x)
+
+            return with_error
+
+        return played(whole, run)
+
+    kept = eager[0].leaves["argument x.grad"].value
+    assert (kept == 0).any()
+    assert not Judge(whole, Setting()).differences(eager, compiled(1e-9))
+    assert Judge(whole, Setting()).differences(eager, compiled(1e-5))
+
+
+AFTER = "(out[0] * 2).sum().backward()"
+BEYOND = {
+    "a batch norm of fewer weights": (
+        "v = torch.native_batch_norm(x1, x2, x2, x2, x2, False, 0.1, 1.0)[0]"
+    ),
+    "segments of fewer rows": (
+        "v = torch._segment_reduce(x2, 'prod', offsets=torch.tensor([0, 0, 1, 3, 5]), axis=0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_eager_reads_beyond_its_operands_is_judged_by_no_one(name):
+    given = {
+        "x1": "make((3, 5), torch.float32, 1, 'positive')",
+        "x2": "make((64,), torch.float32, 2, 'positive')[:3]",  # what lies there is the same again
+    }
+    statement = BEYOND[name]
+    whole = program(statement, steps=True, calls=(Call(given),))
+    judge, eager = Judge(whole, Setting()), played(whole, lambda f: f)
+
+    def compiled(change):
+        return played(whole, lambda f: lambda *args: (change(f(*args)[0].clone()),))
+
+    def beyond(v):
+        v[..., 3:] = 7.0
+        return v
+
+    assert not judge.differences(eager, compiled(beyond))
+    assert judge.differences(eager, compiled(lambda v: v + 1))
+    assert judge.differences(eager, compiled(lambda v: beyond(v) + 1))
+
+
+ORDERS = {
+    # elements of a row, what is compiled of it: whether eager's own sum is so by their order
+    "a part that overflows": ((3e38, 3e38, -3e38), 3e38, True),
+    "a sum that overflows": ((3e38, 3e38, 3e38), 3e38, False),
+    "an infinite element": ((1.0, INF, 2.0), NAN, False),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_what_the_order_of_terms_decides(name, monkeypatch):
+    row, value, same = ORDERS[name]
+    monkeypatch.setattr("integration_tests.campaign.judging._overflows", lambda t: False)
+    given = {"x1": f"torch.tensor([{list(row)}])".replace("inf", "float('inf')")}
+    whole = program("v = x1.sum(1)", steps=True, calls=(Call(given),))
+    eager = played(whole, lambda f: f)
+    ours = played(whole, lambda f: lambda x1: (torch.tensor([value]),))
+    assert not Judge(whole, Setting()).differences(eager, ours) == same
 
 
 LONG = (

@@ -275,3 +275,78 @@ def test_what_is_indexed_is_laid_out_as_in_eager(name: str, order: tuple[int, ..
         x = torch.randn(size, size + 1, size + 2).permute(order).contiguous().permute(back)
         expected, got = fn(x), compiled(x)
         assert torch.equal(got, expected) and got.stride() == expected.stride()
+
+
+def _sides(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos() * 2, (x,))
+
+
+def _sides_with_two_sizes(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.t() * 2
+
+    def product(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin() @ y, y * 2
+
+    return torch.cond(x.sum() > 0, product, lambda x, y: ((x @ y).cos(), y.exp()), (x, y))
+
+
+def _sides_of_other_sizes(x: Tensor) -> Tensor:
+    def shorter(x: Tensor) -> Tensor:
+        return x[1:].reshape(-1) * x.shape[0]
+
+    return torch.cond(x.sum() > 0, shorter, lambda x: x[:-1].reshape(-1) * 2, (x,))
+
+
+def _sides_with_a_number(x: Tensor) -> Tensor:
+    rows = x.shape[0]
+    return torch.cond(x.sum() > 0, lambda x: x * rows, lambda x: x / (rows + 1), (x,))
+
+
+def _sides_within(x: Tensor) -> Tensor:
+    def again(x: Tensor) -> Tensor:
+        return torch.cond(x.amax() > 1, lambda x: x * 2, lambda x: x.sin(), (x,))
+
+    return torch.cond(x.sum() > 0, again, lambda x: x * x.shape[0], (x,))
+
+
+@pytest.mark.parametrize(
+    ("backend", "needs_grad"), [("aot_eager", False), ("aot_eager", True), ("inductor", True)]
+)
+@pytest.mark.parametrize(
+    "program",
+    [_sides, _sides_with_two_sizes, _sides_of_other_sizes, _sides_with_a_number, _sides_within],
+)
+def test_branches(
+    program: Callable[..., Any], backend: str, needs_grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(3)
+    compiled = flambeau.compile(program, backend=backend, dynamic=True, fullgraph=True)
+    for number, size in enumerate([(4, 3), (5, 2), (7, 7), (4, 3), (3, 9)]):
+        drawn = torch.randn(size).abs() * (-1) ** number
+        ours, theirs = (drawn.clone().requires_grad_(needs_grad) for _ in range(2))
+        got = _flat(compiled(ours))
+        with monkeypatch.context() as patch:  # torch's own, outside of a graph, compiles
+            patch.setattr(torch, "cond", lambda p, yes, no, given: (yes if p else no)(*given))
+            wanted = _flat(program(theirs))
+        for one, other in zip(got, wanted, strict=True):
+            same(one, other)
+            assert one.stride() == other.stride()
+        if needs_grad:
+            for results in (got, wanted):
+                sum((result * result).sum() for result in results).backward()
+            same(ours.grad, theirs.grad)
+    assert flambeau.report(compiled).graphs == 1
+    assert not flambeau.report(compiled).narrowed
+
+
+def test_what_a_branch_draws_is_drawn_once() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: F.dropout(x, 0.5), lambda x: x * 2, (x,))
+
+    compiled = flambeau.compile(program, backend="aot_eager", dynamic=True, fullgraph=True)
+    for size in (40, 50, 70):
+        x = (torch.rand(size) + 1).requires_grad_()
+        result = compiled(x)
+        result.sum().backward()
+        same(x.grad, result.detach() / x.detach())
+    assert flambeau.report(compiled).graphs == 1

@@ -93,7 +93,8 @@ def pytest_collection_finish() -> None:
 
 def without_stacks() -> None:
     """torch writes down the stack, sixty frames under pytest, where a program sets a seed (once for
-    each kind of device that is not there) and where a fake mode is made: for errors of its own."""
+    each kind of device that is not there) and where a fake mode is made: for errors of its own. Its
+    database of operations looks there, at each list of samples, for a test of unittest's."""
     import torch._subclasses.fake_tensor  # here: it is not installed everywhere
     import torch.mtia
     import torch.xpu
@@ -101,6 +102,10 @@ def without_stacks() -> None:
     none = {"format_stack": list, "extract_stack": traceback.StackSummary}
     for module in (torch.cuda, torch.xpu, torch.mtia, torch._subclasses.fake_tensor):
         module.traceback = types.SimpleNamespace(**vars(traceback) | none)  # type: ignore[attr-defined]
+    if {"flambeau_prims.sweep", "torch.testing._internal"} & sys.modules.keys():
+        from torch.testing._internal import common_utils  # here: two seconds, where it is wanted
+
+        common_utils.extract_test_fn = lambda: None
 
 
 # --- random numbers -------------------------------------------------------------------------------

@@ -50,6 +50,12 @@ UNSET_OF_NAN = frozenset(
 ) | {"special_laguerre_polynomial_l", "special_legendre_polynomial_p"}
 # by vectors eager has NaN of a quotient that is too large, and the remainder of an element alone
 REMAINDERS = frozenset("remainder fmod".split())
+# sums of all that they are given along a dimension, in an order of the kernel's own: that of a
+# matrix product, and whether a variance takes an infinite element by itself, no one has promised
+IN_ANY_ORDER = frozenset(
+    """sum nansum mean var std var_mean std_mean mm bmm addmm baddbmm addbmm mv addmv dot vdot
+    view _unsafe_view t transpose permute expand squeeze unsqueeze""".split()
+)
 PLAIN_SUMS = frozenset("add sub rsub".split())
 SUMS_WITH_FUNCTIONS = frozenset("logaddexp logaddexp2".split())
 ROUNDING = torch.finfo(torch.float64).eps
@@ -166,6 +172,12 @@ def pointwise(noted: Overloads) -> bool:
     """Whether no element of a result depends on several of one operand."""
     moves = EXACT - frozenset("sort topk median".split())
     return all(torch.Tag.pointwise in func.tags or base(func) in moves for func in noted.called)
+
+
+def in_any_order(noted: Overloads) -> bool:
+    """Whether operands rolled along every dimension give the result so, but for the order in which
+    its terms are added."""
+    return {base(func) for func in noted.called} <= IN_ANY_ORDER
 
 
 def seeded(noted: Overloads) -> bool:

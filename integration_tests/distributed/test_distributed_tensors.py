@@ -131,6 +131,48 @@ def test_other_placements_are_another_graph(tmp_path):
             torch.testing.assert_close(given, wanted, rtol=0, atol=0)
 
 
+def _spread(rank):
+    """`distribute_tensor` in a graph: rows that do not divide, columns, copies, sources."""
+    mesh = init_device_mesh("cpu", (2,))
+    programs = {
+        "rows": (lambda x: distribute_tensor(x, mesh, [Shard(0)]) * 2, 1),
+        "columns": (lambda x: distribute_tensor(x.sin(), mesh, [Shard(-1)]), 1),
+        "from another": (lambda x: distribute_tensor(x, mesh, [Shard(0)], src_data_rank=1), 1),
+        "own rows": (lambda x: distribute_tensor(x, mesh, [Shard(0)], src_data_rank=None), 1),
+        "copies": (lambda x: distribute_tensor(x, mesh), 1),
+        "copies of a value": (lambda x: distribute_tensor(x.cos(), mesh, [Replicate()]) + 1, 1),
+        "with a number": (lambda x: distribute_tensor(x, mesh, [Shard(0)]) + x.sum(), 1),
+        "a new leaf": (
+            lambda x: distribute_tensor(x.detach().requires_grad_(), mesh, [Shard(0)]).detach(),
+            0,
+        ),
+    }
+    found = {}
+    for name, (program, graphs) in programs.items():
+        flambeau.reset()
+        compiled, both = flambeau.compile(program, backend="aot_eager"), []
+        for run in (program, compiled):
+            for _ in range(2):
+                x = torch.arange(15.0).view(5, 3) * (rank + 1)
+                out = run(x)
+                local = out.to_local()
+                shared = local.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+                both.append((str(out.placements), out.shape, out.stride(), shared, local, x))
+        report = flambeau.report(compiled)
+        said = (len(report.records), len(report.breaks)) == (1, 0) or not graphs
+        found[name] = both, said and not report.fallbacks and not report.faults
+    return found
+
+
+def test_tensors_are_distributed_in_a_graph(tmp_path):
+    for found in ranks(_spread, tmp_path, 2):
+        for name, (both, right) in found.items():
+            assert right, name
+            for given in both[1:]:
+                assert given[:4] == both[0][:4], name
+                torch.testing.assert_close(given[4:], both[0][4:], rtol=0, atol=0, msg=name)
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()

@@ -71,13 +71,15 @@ BITS, PRODUCTS = torch.ops.aten.bitwise_xor.Tensor, torch.ops.aten.addmm.default
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("func", [BITS, PRODUCTS, torch.ops.aten.angle.default], ids=str)
-def test_a_gpus_kernels_are_asked_where_it_is_there(
+def test_the_kernels_of_a_gpu_in_use_are_called(
     func: Any, dtype: torch.dtype, remembered: dict[object, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of float32 those for a CPU, which take it if any do."""
     refused = {
         BITS: {torch.float16}, PRODUCTS: {torch.uint8, torch.int8, torch.int64, torch.bool},
     }.get(func, {torch.float16})  # fmt: skip
+    with FakeTensorMode():
+        x = torch.ones(3, 3, dtype=dtype, device="cuda")
     asked: list[str] = []
 
     class OnTheGpu(TorchFunctionMode):
@@ -92,11 +94,9 @@ def test_a_gpus_kernels_are_asked_where_it_is_there(
                 asked.append(kwargs.pop("device"))
             return called(*args, **kwargs)
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(eager_dtypes, "outside_tracing", OnTheGpu)
-    with FakeTensorMode():
-        x = torch.ones(3, 3, dtype=dtype, device="cuda")
     args = (x,) * sum(str(a.type) == "Tensor" for a in func._schema.arguments)
     words = refusal_by_eager(func, args, {})
     assert len(asked) == (0 if dtype is torch.float32 else len(args))
@@ -120,11 +120,11 @@ def test_integers_on_a_gpu_are_no_positions_beyond_anything() -> None:
 def test_nothing_is_asked_while_a_gpus_work_is_recorded(
     remembered: dict[object, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    monkeypatch.setattr(eager_dtypes, "_error", lambda *given: pytest.fail("was called"))
     with FakeTensorMode():
         x = torch.ones(3, 3, dtype=torch.uint8, device="cuda")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(eager_dtypes, "_error", lambda *given: pytest.fail("was called"))
     assert not refusal_by_eager(PRODUCTS, (x, x, x), {})
     assert not remembered
 

@@ -165,6 +165,11 @@ REASONS: dict[str, Reason] = {
             "register one: `@torch.library.register_fake('NAME')`, above a function of the same "
             "arguments that returns empty tensors like the results (`torch.empty_like(x)`)",
         ),
+        "FB0031": (
+            "an operator's fake raises, or does not give what the operator does",
+            "mend what `@torch.library.register_fake('NAME')` registers: it returns as many empty "
+            "tensors as the operator does, of the same sizes, dtypes and strides",
+        ),
     }.items()
 }
 

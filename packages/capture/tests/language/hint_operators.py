@@ -1,4 +1,4 @@
-"""Operators without a fake and with one, defined once a process whoever imports the hints."""
+"""Operators without a fake, with one, with a wrong one: once a process, whoever imports them."""
 
 import torch
 
@@ -16,6 +16,16 @@ def doubled(t: torch.Tensor) -> torch.Tensor:
 @torch.library.register_fake("flambeau_hints::doubled")
 def _(t):
     return torch.empty_like(t)
+
+
+@torch.library.custom_op("flambeau_hints::wrongly", mutates_args=())
+def wrongly(t: torch.Tensor) -> torch.Tensor:
+    return t * 2
+
+
+@torch.library.register_fake("flambeau_hints::wrongly")
+def _(t):
+    return torch.empty_like(t), None
 
 
 LIBRARY = torch.library.Library("flambeau_hints", "FRAGMENT")  # its operators live as long as it

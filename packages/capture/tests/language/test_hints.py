@@ -14,7 +14,7 @@ import torch
 from flambeau_capture import graph_break, optimize
 from flambeau_capture.breaks import REASONS, Unsupported
 from flambeau_capture.observe.explanation import explain
-from hint_operators import LIBRARY, doubled, twice
+from hint_operators import LIBRARY, doubled, twice, wrongly
 from torch import nn
 
 EDITS = {}
@@ -366,6 +366,17 @@ def reasons(fn):
 def _():
     def broken(t):
         return twice(t + 1).sin()
+
+    def edited(t):
+        return doubled(t + 1).sin()
+
+    return broken, edited
+
+
+@pair("FB0031")
+def _():
+    def broken(t):
+        return wrongly(t + 1).sin()
 
     def edited(t):
         return doubled(t + 1).sin()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.module import generate_module
+from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import Alloc, FreeBuffer, Program, Ref, Reuse, RunLoop
 from flambeau_inductor.ir.steps import loops_of, touched
 from flambeau_inductor.ir.verify import verify_program
@@ -128,3 +129,25 @@ def test_products_of_a_few_rows_are_one_launch(tmp_path: Path) -> None:
     got = run(selected, [x, *weights], tmp_path)
     for found, w in zip(got, weights, strict=True):
         torch.testing.assert_close(found.float(), x.float() @ w.float().t(), rtol=1e-2, atol=1e-2)
+
+
+def test_what_the_processor_computes_is_no_part_of_a_launch() -> None:
+    """A loop on the processor between those of a GPU, as an optimizer's counter of steps is."""
+
+    def mixed(program: Program) -> Program:
+        _, second, _ = (s for s in program.steps if isinstance(s, RunLoop))
+        names = set[str]().union(*touched(second))
+        host = torch.device("cpu")
+        buffers = tuple(
+            replace(b, layout=replace(b.layout, device=host)) if b.name in names else b
+            for b in program.buffers
+        )
+        return replace(program, buffers=buffers)
+
+    selected = Selected(program_with(mixed, of_sizes))
+    places = [s.loop for s in selected.program.steps if isinstance(s, RunLoop)]
+    assert len(places) == 3
+    join_small(selected)
+    devices = {b.name: b.layout.device.type for b in selected.program.buffers}
+    for loop in loops_of(selected.program):
+        assert len({devices[i.buffer] for i in loop.body if isinstance(i, Load | Store)}) == 1

@@ -4,7 +4,8 @@ In: a call of torch's operator on functional tensors. Out: the results of an ope
 which decides, or loops, at each call; its derivative is another one.
 Invariant: functions are traced when the program is, and what one does besides computing new tensors
 of one metadata is refused; a branch is never taken at trace time. What is drawn is drawn once: a
-gradient draws the same again. No value of a round is kept from forward to backward: the derivative
+gradient draws the same again. Open sizes are numbers that the operator is called with: one trace
+serves all of them. No value of a round is kept from forward to backward: the derivative
 loops again, keeps what is carried into each round while it runs, and goes back through them.
 
 Each operator is registered under a name that no other process and no other trace gives, so that a
@@ -39,10 +40,26 @@ from flambeau_aot.partition.split import backward_only
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import replayed, streams
 from flambeau_aot.runtime_plan import FromGraph
-from flambeau_aot.sizes import TensorLayout
+from flambeau_aot.sizes import (
+    TensorLayout,
+    numbers_of,
+    same_sizes,
+    sized,
+    symbolic_parts,
+    symbols_of,
+)
 
 NAMESPACE = "flambeau_aot_branches"
 Run = Callable[..., Sequence[Any]]
+
+
+def open_numbers(operands: Sequence[Any]) -> list[Any]:
+    """The symbols of operands as numbers, in the order in which functions are given them."""
+    known = [current_value(x) if is_functional(x) else x for x in operands]
+    parts = list(symbolic_parts(known))
+    if any(not isinstance(part, torch.SymInt) for part in parts):
+        raise refusal("AO0039", shape=parts)
+    return numbers_of(parts, symbols_of(parts))
 
 
 def tensors_of(name: str, operands: Sequence[Any]) -> list[torch.Tensor]:
@@ -58,9 +75,11 @@ def traced(
     body: Any,
     operands: Sequence[torch.Tensor],
     name: str,
+    numbers: Sequence[Any],
     needed: Sequence[bool] | None = None,
 ) -> Joint:
-    """A function at the metadata of its operands; `needed`: which of them require grad in it."""
+    """A function at the metadata of its operands; numbers: the open ones, from `open_numbers`, of
+    which it computes; `needed`: which operands require grad in it."""
     values = [current_value(x) if is_functional(x) else x for x in operands]
     if needed is None:
         needed = [x.requires_grad for x in operands]
@@ -69,8 +88,11 @@ def traced(
         for example, needs in zip(examples, needed, strict=True):
             example.requires_grad_(needs)
         try:
-            program = of_callable(body, len(examples), name)
-            joint = trace(program, examples, {}, tracer.attempt.higher_order)
+            own, count = (*examples, *numbers), len(examples)
+            program = of_callable(lambda *given: body(*given[:count]), len(own), name)
+            program = replace(program, symbolic=own if numbers else ())
+            given: list[Any] = [*examples, *[None] * len(numbers)]
+            joint = trace(program, given, {}, tracer.attempt.higher_order)
         except TraceError as error:
             if "is being used in an in-place operation" in str(error):
                 raise refusal("AO0140", name=name) from error
@@ -82,9 +104,27 @@ def traced(
     return joint
 
 
-def layouts_of(joint: Joint) -> list[TensorLayout]:
-    """What the results of a function are."""
-    return [TensorLayout.of(joint.outputs[place].meta["val"]) for place in outputs_of(joint)]
+def layouts_of(joint: Joint, symbols: Sequence[Any]) -> list[TensorLayout]:
+    """What the results of a function are, of these symbols."""
+    values = (joint.outputs[place].meta["val"] for place in outputs_of(joint))
+    return [TensorLayout.of(value, symbols) for value in values]
+
+
+def _dense_layout(value: torch.Tensor, symbols: Sequence[Any]) -> TensorLayout:
+    """The contiguous layout of a tensor's sizes."""
+    layout, stride = TensorLayout.of(value, symbols), contiguous(tuple(value.shape))
+    open_sizes = None if layout.sized is None else sized((layout.shape, stride), symbols)
+    return replace(layout, stride=stride, sized=open_sizes)
+
+
+def alike(one: Sequence[TensorLayout], other: Sequence[TensorLayout], strides: bool = True) -> bool:
+    """Whether layouts are equal whatever the symbols are, their strides too if wanted."""
+    return len(one) == len(other) and all(
+        (x.dtype, x.device) == (y.dtype, y.device)
+        and same_sizes(x.shape, y.shape)
+        and (not strides or same_sizes(x.stride, y.stride))
+        for x, y in zip(one, other, strict=True)
+    )
 
 
 def outputs_of(joint: Joint) -> list[int]:
@@ -98,14 +138,15 @@ def differentiable_results(joint: Joint) -> list[bool]:
 
 
 def forward(joint: Joint) -> Run:
-    """A function's results from its operands."""
+    """A function's results from its operands, and the open numbers."""
     return _runner(joint, [joint.outputs[place] for place in outputs_of(joint)])
 
 
 def gradients(joint: Joint, wanting: Sequence[int]) -> Run:
-    """A function's gradients by these operands, from all and the cotangents of its results."""
+    """A function's gradients by these operands, from all, the open numbers and the cotangents of
+    its results."""
     if not joint.training:
-        return lambda given, cotangents: [None] * len(wanting)
+        return lambda given, sizes, cotangents: [None] * len(wanting)
     first, outputs = len(joint.static), outputs_of(joint)
     runner = _runner(joint, [joint.grads[first + index] for index in wanting])
     # Two results may be one output, whose cotangent is the sum of theirs.
@@ -114,29 +155,35 @@ def gradients(joint: Joint, wanting: Sequence[int]) -> Run:
         for wanted in joint.plan.differentiable
     ]
 
-    def run(given: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]) -> Sequence[Any]:
-        return runner(given, [sum(cotangents[place] for place in own) for own in places])
+    def run(
+        given: Sequence[torch.Tensor], sizes: Sequence[int], cotangents: Sequence[torch.Tensor]
+    ) -> Sequence[Any]:
+        return runner(given, sizes, [sum(cotangents[place] for place in own) for own in places])
 
     return run
 
 
 def _runner(joint: Joint, results: Sequence[fx.Node | None]) -> Run:
-    """What computes these nodes of a function's joint graph from operands, and from cotangents.
+    """What computes these nodes of a function's joint graph from operands, open numbers, and
+    cotangents.
 
     It draws whatever the function draws, so that both runs of one do so in the same order.
     """
     graph = fx.Graph()
     made: dict[fx.Node, fx.Node] = {}
-    for node in joint.graph.nodes:
+    given = (*joint.primals, *joint.tangents)  # the order in which the module takes them
+    for node in (*given, *(node for node in joint.graph.nodes if node not in given)):
         made[node] = graph.node_copy(node, made.__getitem__)
     graph.output(tuple(None if node is None else made[node] for node in results))
     graph.eliminate_dead_code(lambda n: n.op != "call_function" or runs_anyway(n.target))
     module = fx.GraphModule(torch.nn.Module(), graph)
     static, missing = list(joint.static), [None] * len(joint.tangents)
 
-    def run(operands: Sequence[torch.Tensor], cotangents: Sequence[Any] = missing) -> Sequence[Any]:
+    def run(
+        operands: Sequence[torch.Tensor], sizes: Sequence[int], cotangents: Sequence[Any] = missing
+    ) -> Sequence[Any]:
         with torch.no_grad():
-            found: Sequence[Any] = module(*static, *operands, *cotangents)
+            found: Sequence[Any] = module(*static, *operands, *sizes, *cotangents)
         return found
 
     return run
@@ -167,7 +214,9 @@ def refuse_unrepeatable(joints: Sequence[Joint], name: str) -> None:
 def registered(
     arguments: str, run: Run, layouts: Sequence[TensorLayout], draws: Sequence[torch.device] = ()
 ) -> Any:
-    """An operator of this one call, on whose schema's arguments `run` is called."""
+    """An operator of this one call, on whose schema's arguments `run` is called; the last are the
+    open numbers, of which the layouts of its results are."""
+    arguments = f"{arguments}, SymInt[] sizes"
     name = f"chosen_{uuid4().hex}"
     results = ", ".join(["Tensor"] * len(layouts))
     returns = f"({results})" if len(layouts) != 1 else results
@@ -175,9 +224,10 @@ def registered(
     torch.library.define(f"{NAMESPACE}::{name}", f"({arguments}) -> {returns}", tags=tags)
 
     def real(*args: Any) -> Any:
-        given = {storage_key(value) for value in pytree.tree_leaves(args)}
+        given = {storage_key(value) for value in pytree.tree_leaves(args[:-1])}
         own: list[torch.Tensor] = []
-        for value, layout in zip(run(*args), layouts, strict=True):
+        for value, open_layout in zip(run(*args), layouts, strict=True):
+            layout = open_layout.at(args[-1])
             if tuple(value.stride()) != layout.stride or storage_key(value) in given:
                 value = layout.empty().copy_(value)
             given.add(storage_key(value))
@@ -185,7 +235,7 @@ def registered(
         return own[0] if len(own) == 1 else tuple(own)
 
     def fake(*args: Any) -> Any:
-        own = [layout.empty() for layout in layouts]
+        own = [layout.at(args[-1]).empty() for layout in layouts]
         return own[0] if len(own) == 1 else tuple(own)
 
     torch.library.impl(f"{NAMESPACE}::{name}", "CompositeExplicitAutograd", real)
@@ -230,9 +280,10 @@ def _several(results: Any) -> tuple[Any, ...]:
 class Control:
     """A call that decides, or loops, by values.
 
-    functions: what it runs. run: from operands to results, of these layouts; gradients: from
-    operands and cotangents of all results to gradients by the operands `wanting`, None for zeros.
-    constant: results without a gradient. structure: of the results.
+    functions: what it runs. run: from operands and the open numbers to results, of these layouts;
+    gradients: from operands, open numbers and cotangents of all results to gradients by the
+    operands `wanting`, None for zeros. constant: results without a gradient. structure: of the
+    results.
     """
 
     functions: Sequence[Joint]
@@ -243,36 +294,48 @@ class Control:
     constant: Sequence[int]
     structure: Any
 
-    def results(self, operands: Sequence[torch.Tensor]) -> Any:
-        """The call's results, in the structure that the functions return them in."""
+    def results(self, operands: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Any:
+        """The call's results, in the structure that the functions return them in; numbers: the open
+        ones."""
         draws = draws_on(self.functions)
 
         def noted() -> list[torch.Tensor]:
             """The states of the generators, as an operator returns them."""
             return [state for _, state in streams(draws)]
 
-        def run(given: list[torch.Tensor]) -> list[Any]:
+        def run(given: list[torch.Tensor], sizes: list[int]) -> list[Any]:
             states = noted()
-            return [*self.run(given), *states]
+            return [*self.run(given, sizes), *states]
 
-        def derive(given: list[Any], cotangents: list[Any], states: list[Any]) -> list[Any]:
+        def derive(
+            given: list[Any], cotangents: list[Any], states: list[Any], sizes: list[int]
+        ) -> list[Any]:
             with replayed(tuple(zip(draws, states, strict=True))):
-                grads = self.gradients(given, cotangents)
+                grads = self.gradients(given, sizes, cotangents)
             return [
                 torch.zeros_like(given[place]) if grad is None else grad
                 for place, grad in zip(self.wanting, grads, strict=True)
             ]
 
         layouts = [*self.layouts, *map(TensorLayout.of, noted())]
-        call = registered("Tensor[] given", run, layouts, draws)
+        chosen, sizes = registered("Tensor[] given", run, layouts, draws), list(numbers)
+
+        def call(given: list[Any]) -> Any:
+            return chosen(given, sizes)
+
         if self.wanting:
-            wanted = [TensorLayout.of(current_value(operands[place])) for place in self.wanting]
-            wanted = [replace(layout, stride=contiguous(layout.shape)) for layout in wanted]
-            arguments = "Tensor[] given, Tensor[] cotangents, Tensor[] states"
-            of_call = registered(arguments, derive, wanted)
-            found = Differentiated.apply(call, of_call, self, *operands)  # type: ignore[no-untyped-call]
+            values = [current_value(operands[place]) for place in self.wanting]
+            wanted = [_dense_layout(x, symbols_of(sizes)) for x in values]
+            of_call = registered(
+                "Tensor[] given, Tensor[] cotangents, Tensor[] states", derive, wanted
+            )
+
+            def back(*given: Any) -> Any:
+                return of_call(*given, sizes)
+
+            found = Differentiated.apply(call, back, self, *operands)  # type: ignore[no-untyped-call]
         else:
-            found = _several(call(operands))
+            found = _several(call(list(operands)))
         return pytree.tree_unflatten(list(found[: len(self.layouts)]), self.structure)
 
 
@@ -283,9 +346,10 @@ def cond(
     if not isinstance(pred, torch.Tensor):
         return true(*operands) if pred else false(*operands)
     tensors = tensors_of("cond", operands)
-    sides = [traced(tracer, side, tensors, "cond") for side in (true, false)]
-    layouts, others = map(layouts_of, sides)
-    if layouts != others or sides[0].plan.structure != sides[1].plan.structure:
+    numbers = open_numbers(tensors)
+    sides = [traced(tracer, side, tensors, "cond", numbers) for side in (true, false)]
+    layouts, others = (layouts_of(side, symbols_of(numbers)) for side in sides)
+    if not alike(layouts, others) or sides[0].plan.structure != sides[1].plan.structure:
         raise refusal("AO0142", layouts=layouts, others=others)
     wanting = [index for index, tensor in enumerate(tensors) if tensor.requires_grad]
     if not (torch.is_grad_enabled() and any(side.training for side in sides)):
@@ -298,12 +362,12 @@ def cond(
     return Control(
         functions=sides,
         layouts=layouts,
-        run=lambda given: runs[not given[0]](given[1:]),
-        gradients=lambda given, cotangents: backs[not given[0]](given[1:], cotangents),
+        run=lambda given, sizes: runs[not given[0]](given[1:], sizes),
+        gradients=lambda given, *others: backs[not given[0]](given[1:], *others),
         wanting=[1 + index for index in wanting],
         constant=[place for place, either in enumerate(known) if True not in either],
         structure=sides[0].plan.structure,
-    ).results([pred, *tensors])
+    ).results([pred, *tensors], numbers)
 
 
 def while_loop(
@@ -317,10 +381,12 @@ def while_loop(
     tensors = tensors_of("while_loop", (*carried, *additional))
     count = len(carried)
     needed = [torch.is_grad_enabled() and tensor.requires_grad for tensor in tensors]
-    step, inside = _step(tracer, body, tensors, needed, count)
-    ask = traced(tracer, condition, tensors, "while_loop", [False] * len(tensors))
-    starts = [TensorLayout.of(current_value(tensor)) for tensor in tensors[:count]]
-    if [(x.shape, x.dtype) for x in layouts_of(step)] != [(x.shape, x.dtype) for x in starts]:
+    numbers = open_numbers(tensors)
+    symbols = symbols_of(numbers)
+    step, inside = _step(tracer, body, tensors, numbers, needed, count)
+    ask = traced(tracer, condition, tensors, "while_loop", numbers, [False] * len(tensors))
+    starts = [TensorLayout.of(current_value(tensor), symbols) for tensor in tensors[:count]]
+    if not alike(layouts_of(step, symbols), starts, strides=False):
         raise refusal("AO0143")
     wanting = [index for index, needs in enumerate(needed) if needs and step.training]
     if wanting:
@@ -336,13 +402,14 @@ def while_loop(
         wanting=wanting,
         constant=[place for place in range(count) if not inside[place]],
         structure=step.plan.structure,
-    ).results(tensors)
+    ).results(tensors, numbers)
 
 
 def _step(
     tracer: JointTracer,
     body: Callable[..., Any],
     tensors: Sequence[torch.Tensor],
+    numbers: Sequence[Any],
     needed: Sequence[bool],
     count: int,
 ) -> tuple[Joint, list[bool]]:
@@ -350,7 +417,7 @@ def _step(
     requires grad from when what a round before it carried out did."""
     inside = list(needed)
     while True:
-        step = traced(tracer, body, tensors, "while_loop", inside)
+        step = traced(tracer, body, tensors, "while_loop", numbers, inside)
         carried_out = differentiable_results(step)
         if len(carried_out) != count:
             raise refusal("AO0144", returned=len(carried_out), count=count)
@@ -372,18 +439,19 @@ class _Loop:
     starts: Sequence[TensorLayout]
     draws: Sequence[torch.device]
 
-    def once(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def once(self, values: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
         """One round, from all operands to all; what is carried keeps the strides it began with."""
+        starts = [layout.at(sizes) for layout in self.starts]
         carried = [
             value if tuple(value.stride()) == layout.stride else layout.empty().copy_(value)
-            for value, layout in zip(self.body(values), self.starts, strict=True)
+            for value, layout in zip(self.body(values, sizes), starts, strict=True)
         ]
         return [*carried, *values[len(carried) :]]
 
-    def run(self, operands: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def run(self, operands: Sequence[torch.Tensor], sizes: Sequence[int]) -> Sequence[torch.Tensor]:
         """What is carried out."""
-        while bool(self.ask(operands)[0]):
-            operands = self.once(operands)
+        while bool(self.ask(operands, sizes)[0]):
+            operands = self.once(operands, sizes)
         return operands[: len(self.starts)]
 
     def gradients(
@@ -392,6 +460,7 @@ class _Loop:
         differentiated: Sequence[int],
         wanting: Sequence[int],
         given: Sequence[torch.Tensor],
+        sizes: Sequence[int],
         cotangents: Sequence[torch.Tensor],
     ) -> list[torch.Tensor | None]:
         """Gradients by the operands `wanting`; back: those of the body by `differentiated`, which
@@ -399,9 +468,9 @@ class _Loop:
         count = len(self.starts)
         rounds: list[tuple[Sequence[torch.Tensor], Any]] = []
         values = given
-        while bool(self.ask(values)[0]):
+        while bool(self.ask(values, sizes)[0]):
             rounds.append((values, streams(self.draws)))
-            values = self.once(values)
+            values = self.once(values, sizes)
         grads: list[torch.Tensor | None] = [*cotangents, *[None] * (len(given) - count)]
         while rounds:
             values, before = rounds.pop()
@@ -410,7 +479,7 @@ class _Loop:
                 for grad, value in zip(grads[:count], values[:count], strict=True)
             ]
             with replayed(before):
-                found = dict(zip(differentiated, back(values, flowing), strict=True))
+                found = dict(zip(differentiated, back(values, sizes, flowing), strict=True))
             for place, known in enumerate(grads):
                 own = found.get(place)
                 if place < count or known is None:

@@ -235,11 +235,10 @@ def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     expected = 1
     # which order is tried needs no proof: what follows is one
     for size, step in sorted(zip(shape, stride, strict=True), key=lambda x: in_general(x[1])):
-        if size == 1:
-            continue
-        if step != expected:
+        if step == expected:  # of an open size nothing is decided here, which may be 1
+            expected = expected * torch.sym_max(size, 1)  # as torch writes strides of one
+        elif size != 1:
             return False
-        expected = expected * torch.sym_max(size, 1)  # as torch writes strides of an open size
     return True
 
 

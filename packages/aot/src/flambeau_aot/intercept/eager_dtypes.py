@@ -30,8 +30,8 @@ _SMALL = range(-8, 9)
 def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """What eager says of a call whose dtypes it refuses; empty where it takes them.
 
-    A GPU's kernels are asked where it is there; those for a CPU say nothing of other devices', but
-    for how operands are promoted. Those of derivatives are not called: they take their numbers to
+    A GPU's kernels are called where it is in use; those for a CPU say nothing of other devices',
+    but for how operands are promoted. Those of derivatives are not: they take their numbers to
     be of the tensors that the forward was given, and would read beyond small ones. The forward was
     checked. Nor is an operator beyond ATen: what else it does (a collective, a program's print)
     would be done once too often.
@@ -39,15 +39,15 @@ def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     tensors = tensors_in((args, kwargs))
     if not tensors or "_backward" in getattr(func, "__name__", "") or not is_aten(func):
         return ""
+    gpu = _in_use({x.device.type for x in tensors})
     key: Any = []
     map_leaves((args, kwargs), lambda leaf: key.append(_key(leaf)))
     try:
-        key = func, len(args), tuple(kwargs), tuple(key)
+        key = func, len(args), tuple(kwargs), tuple(key), gpu
         words = _ASKED.get(key)
     except TypeError:
         return ""  # an argument without a hash, of which nothing is known
     if words is None:
-        gpu = _is_there({x.device.type for x in tensors})
         if gpu and torch.cuda.is_current_stream_capturing():
             return ""  # what the question runs would be recorded
         words = _ask(func, args, kwargs, tensors, gpu)
@@ -76,9 +76,9 @@ def _kind(number: float) -> Any:
     return number >= 0, below.bit_length(), number == int(number), zero
 
 
-def _is_there(devices: set[str]) -> bool:
-    """Whether these are of a GPU whose kernels can be called."""
-    return devices <= {"cpu", "cuda"} and "cuda" in devices and torch.cuda.is_available()
+def _in_use(devices: set[str]) -> bool:
+    """Whether these are of a GPU that the process has begun to use: fake tensors begin no use."""
+    return devices <= {"cpu", "cuda"} and "cuda" in devices and torch.cuda.is_initialized()
 
 
 def _ask(

@@ -277,6 +277,8 @@ class _Results:
         """A result of memory of its own, or one that shares it with other results only."""
         tracer = self.tracer
         value = current_value(result)
+        if flattens(value):  # of an operator of a subclass and a plain tensor
+            raise refusal("AO0169", kind=type(value).__name__)
         own = base_of(result)
         if own.requires_grad and own.grad_fn is None and all(own is not other for other in group):
             raise refusal("AO0130")

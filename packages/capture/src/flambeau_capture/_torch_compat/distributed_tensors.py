@@ -63,3 +63,49 @@ def placed_call(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Place
         return None
     given.pop("async_op", None)
     return PlacedCall(method, given)
+
+
+def distribute_call(args: Sequence[Any], kwargs: dict[str, Any]) -> PlacedCall | None:
+    """The target for a call of `distribute_tensor` of a tensor that does not require grad; None for
+    a form of it that is left to eager. Raises TypeError for what the function does not take."""
+    function = sys.modules[DISTRIBUTED_TENSORS].distribute_tensor
+    bound = inspect.signature(function).bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    _, mesh, placements, source = bound.arguments.values()
+    kinds = sys.modules[PLACEMENTS]
+    plain = (kinds.Shard, kinds.Replicate)
+    if mesh is None or mesh.get_coordinate() is None:
+        return None
+    placements = [kinds.Replicate()] * mesh.ndim if placements is None else placements
+    if len(placements) != mesh.ndim or any(type(each) not in plain for each in placements):
+        return None
+    return PlacedCall(_distribute, {"mesh": mesh, "placements": placements, "source": source})
+
+
+def _distribute(
+    tensor: torch.Tensor, mesh: Any, placements: Sequence[Any], source: int | None
+) -> Any:
+    """What `distribute_tensor` does, by collectives that a graph holds: a shard is cut from what
+    the source broadcasts, where eager scatters; copies are the tensor itself, written to."""
+    local, found = tensor.detach(), []
+    for axis, placement in enumerate(placements):
+        if source is not None:
+            local = local.contiguous()
+            group = mesh.get_group(axis).group_name
+            sent = torch.ops._c10d_functional.broadcast(local, source, group)
+            sent = torch.ops._c10d_functional.wait_tensor(sent)
+        if placement.is_replicate():
+            found.append(placement)
+            local = local if source is None else local.copy_(sent)
+            continue
+        whole, dim = (local if source is None else sent), placement.dim % tensor.ndim
+        found.append(type(placement)(dim))
+        each = -(-whole.size(dim) // mesh.size(axis))
+        start = min(each * mesh.get_local_rank(axis), whole.size(dim))
+        part = whole.narrow(dim, start, min(each, whole.size(dim) - start))
+        local = part.clone(memory_format=torch.contiguous_format)
+    made = sys.modules[DISTRIBUTED_TENSORS].DTensor.from_local
+    return made(local, mesh, found, shape=tensor.size(), stride=tensor.stride())
+
+
+_distribute.__name__ = _distribute.__qualname__ = "distribute_tensor"

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from flambeau_capture._torch_compat.light_fakes import is_loaded, light_fake_mode
+from flambeau_capture._torch_compat.operators import as_its_schema, is_new, with_fake
 
 
 def new_fake_mode() -> Any:
@@ -25,7 +26,25 @@ def new_fake_mode() -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     made = None if is_loaded() else light_fake_mode()
-    return (made or FakeTensorMode)(allow_non_fake_inputs=False)
+    return by_schemas(made or FakeTensorMode)(allow_non_fake_inputs=False)
+
+
+@functools.cache
+def by_schemas(mode: Any) -> Any:
+    """The class of modes that raises where a fake of the program's gives what the schema of its
+    operator forbids: torch does not look, and ends the process where results are too many."""
+
+    class BySchemas(mode):  # type: ignore[misc]
+        def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = super().dispatch(func, types, args, kwargs or {})
+            if with_fake(func) is not None:
+                if not as_its_schema(func, result):
+                    raise ValueError(f"its fake gives {result}, and its schema is {func._schema}")
+                if not is_new(func, (args, kwargs), result):
+                    raise ValueError(f"its fake gives {result}: an argument, or no real device's")
+            return result
+
+    return BySchemas
 
 
 def lacks_fake_form(tensor: torch.Tensor) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.attention
+from torch.utils._pytree import tree_leaves
 
 from flambeau_capture._torch_compat import state
 
@@ -266,19 +267,58 @@ def derivative_of(name: str) -> tuple[Any, ...]:
 def without_fake(target: Any) -> str | None:
     """The name of an operator of the program's that says nothing of its results; None: another."""
     name = library_operator(target)
-    if name is None:
+    if name is None or with_fake(target) is not None:
         return None
-    made = derivative_of(name)
-    if made:
-        return name if made[0]._abstract_fn is None else None
+    if derivative_of(name):
+        return name
     if isinstance(target, torch._ops.OpOverloadPacket):
         target = getattr(target, target.overloads()[0])
     keys = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
     if any(torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), key) for key in keys):
         return None
+    return name
+
+
+def with_fake(target: Any) -> str | None:
+    """The name of an operator whose fake is a Python function of the program's; None: another."""
+    name = library_operator(target)
+    made = () if name is None else derivative_of(name)
+    if name is None or made:
+        return name if made and made[0]._abstract_fn is not None else None
     registry = getattr(torch._library, "simple_registry", None)
     known = None if registry is None else registry.singleton.find(name).fake_impl.kernel
-    return name if known is None else None
+    return None if known is None else name
+
+
+def as_its_schema(operator: torch._ops.OpOverload, result: Any) -> bool:
+    """Whether a result is as many values, and of the kinds, as the operator's schema says."""
+    kinds = [str(one.type) for one in operator._schema.returns]
+    found = result if len(kinds) > 1 else (result,) if kinds else ()
+    if not isinstance(found, tuple | list) or len(found) != len(kinds):
+        return False
+    return all(map(_is_of_kind, found, kinds)) and (bool(kinds) or result is None)
+
+
+def _is_of_kind(value: Any, kind: str) -> bool:
+    if kind == "Tensor":
+        return isinstance(value, torch.Tensor)
+    if kind == "List[Tensor]":
+        return isinstance(value, tuple | list) and all(_is_of_kind(x, "Tensor") for x in value)
+    if kind in ("int", "float", "bool"):  # one that the fake knows would be a constant of the graph
+        return type(value) not in (int, float, bool, type(None))
+    return value is not None or kind.startswith("Optional")
+
+
+def is_new(operator: torch._ops.OpOverload, given: Any, result: Any) -> bool:
+    """Whether a result has memory of its own where the schema says so, on a device with memory."""
+    found = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+    if any(x.device.type == "meta" for x in found):
+        return False
+    if any(one.alias_info is not None for one in operator._schema.returns):
+        return True
+    plain = [x for x in tree_leaves(given) if isinstance(x, torch.Tensor)]
+    taken = {x.untyped_storage()._cdata for x in plain if x.layout is torch.strided}
+    return all(x.untyped_storage()._cdata not in taken for x in found if x.layout is torch.strided)
 
 
 SDP_BACKEND: Any = torch.nn.attention.SDPBackend

@@ -17,6 +17,7 @@ from flambeau_capture.builtins import (
     numbers,
     operator_functions,
     operators,
+    readings,
     stdlib,
 )
 from flambeau_capture.builtins.tensors import rules, torch_functions

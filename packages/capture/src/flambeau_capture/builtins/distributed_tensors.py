@@ -112,3 +112,24 @@ def _change(name: str) -> None:
 
 for _name in compat.CHANGES_OF_PLACEMENT:
     _change(_name)
+
+
+def _distribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A tensor that lies whole, spread over a mesh. What requires grad would be a new leaf."""
+    others, named_others = list(args), dict(kwargs)
+    tensor = others.pop(0) if others else named_others.pop("tensor", Constant(None))
+    if not isinstance(tensor, TensorValue) or compat.is_distributed(tensor.fake):
+        raise Break(_REASON, f"distribute_tensor of {tensor.describe()}")
+    if tensor.fake.requires_grad:
+        raise Break(_REASON, "distribute_tensor of a tensor that requires grad, a new leaf")
+    with needing(_REASON, lambda what: f"distribute_tensor: {what} is not known"):
+        plain, named = objects_of(others, named_others)
+    target = evaluate(tx, compat.distribute_call, plain, named)
+    if target is None:
+        raise Break(_REASON, "distribute_tensor in a form that is left to eager")
+    return graph_call(tx, "call_function", target, [tensor], {})
+
+
+NAMES[compat.DISTRIBUTED_TENSORS.rpartition(".")[0], "distribute_tensor"] = CallRule(
+    Action.ANSWER, _ROW, _distribute
+)

@@ -53,6 +53,7 @@ from flambeau_capture.values.objects.container_subclasses import METHODS as CONT
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
+from flambeau_capture.values.readings import Reading, reading_operator
 from flambeau_capture.values.tensors.data_numbers import float_call, float_operator, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
@@ -141,6 +142,8 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         computed = float_operator(tx, symbol, left, right)
         if computed is None:
             computed = symbol_operator(tx, symbol, left, right)
+    elif isinstance(left, Reading) or isinstance(right, Reading):
+        computed = reading_operator(tx, symbol, left, right)
     elif symbol == "+":
         computed = joined_text(tx, [left, right])
     if computed is not None:

@@ -39,6 +39,7 @@ from flambeau_capture.resume_runtime import CALLEE
 from flambeau_capture.source import Local
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.readings import Reading
 
 _PARTS = "___parts"
 
@@ -86,6 +87,7 @@ class FramePlan:
 def plan_return(state: FrameState, value: Value) -> FramePlan:
     """The frame ran to its end."""
     writer = BytecodeWriter(state.body.code, state.level_of, state.own_of)
+    _readings(writer, state)
     writer.load(value)
     _effects(writer, state)
     _fill_cells(writer, state, writer.used_cells)
@@ -100,6 +102,7 @@ def plan_break(state: FrameState, levels: Sequence[Level], names: EntryNames) ->
     """
     outer = levels[0]
     writer = BytecodeWriter(state.body.code, state.level_of, state.own_of)
+    _readings(writer, state)
     _effects(writer, state)
     plan = None
     if len(levels) > 1:
@@ -138,10 +141,12 @@ def _planned(
     if tail:
         temporaries = [
             *writer.outputs.values(),
-            *dict.fromkeys(str(one.argval) for one in body if stores_temporary(one)),
+            *dict.fromkeys(
+                str(one.argval) for one in [*writer.first, *body] if stores_temporary(one)
+            ),
         ]
         body += [one for name in temporaries for one in spelling.delete_fast(name)]
-    _check_constants([*body, *tail])
+    _check_constants([*writer.first, *body, *tail])
     return FramePlan(state, writer, body, list(tail), list(regions))
 
 
@@ -181,6 +186,16 @@ def _push_stack(writer: BytecodeWriter, level: Level) -> list[Region]:
             writer.body += made
             regions.append(region)
     return regions
+
+
+def _readings(writer: BytecodeWriter, state: FrameState) -> None:
+    """What only Python can say, in the program's order, before anything that has it."""
+    readings = [effect for effect in state.effects if isinstance(effect, Reading)]
+    for reading in (each for each in readings if each.is_first):
+        reading.make(writer)
+    writer.first, writer.body = writer.body, []
+    for reading in (each for each in readings if not each.is_first):
+        reading.make(writer)
 
 
 def _effects(writer: BytecodeWriter, state: FrameState) -> None:
@@ -259,7 +274,7 @@ def emit(plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:
             graph_call += spelling.pop_top()
     _check_constants(graph_call)
     prefix = spelling.prefix(code.co_cellvars, code.co_freevars)
-    generated = at_line([*prefix, *graph_call, *plan.body], code.co_firstlineno)
+    generated = at_line([*prefix, *writer.first, *graph_call, *plan.body], code.co_firstlineno)
     whole = CodeBody([*generated, *tail], code, regions)
     return assemble(remove_dead_code(whole) if regions else whole)
 

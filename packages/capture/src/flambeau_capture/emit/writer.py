@@ -37,7 +37,8 @@ def _spelled(make: Callable[..., list[Instruction]]) -> Callable[..., None]:
 
 
 class BytecodeWriter:
-    """Accumulates `early` (reads of the program's state) and `body` (everything after)."""
+    """Accumulates `first` (before the graph), `early` (reads of the program's state) and `body`
+    (everything after)."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class BytecodeWriter:
         self.code = code
         self._own_of = own_of  # the value that an object of capture's own stands for
         self._level_of = level_of  # the frame of a generator, and whether it has started
+        self.first: list[Instruction] = []
         self.early: list[Instruction] = []
         self._kept: dict[Source, str] = {}
         self.body: list[Instruction] = []

@@ -373,12 +373,16 @@ class FrameConversion:
         converter.publish("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         again = None
-        if left is None or plan.state.effects or graph.effects.switches:
+        libraries = graph.effects.of_libraries
+        if left is None or plan.state.effects or graph.effects.switches or libraries:
             cache, place = weakref.ref(self.cache), UserLine.first_of(origin)
             skip = partial(_skip, cache, self.code)
             less = partial(_expect_less, converter, cache, self.code, origin.co_name)
             assumed = Misses(less) if checks else None
-            again = AsItIs(converter, module, place, graph.effects, left, skip, assumed)
+            besides = what_it_leaves(
+                module.graph, inputs, graph.effects, calls_that_raise, libraries
+            )
+            again = AsItIs(converter, module, place, graph.effects, left, skip, assumed, besides)
         with _skipping():
             return emit(plan, CompiledGraphCall(installed, inputs, again))
 

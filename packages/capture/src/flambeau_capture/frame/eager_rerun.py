@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import disabled
-from flambeau_capture.breaks import UserLine
+from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import functions
 from flambeau_capture.graph.builder import GraphInput
@@ -58,10 +58,17 @@ class CallsThatRaise:
 
 
 def what_it_leaves(
-    graph: fx.Graph, inputs: Sequence[GraphInput], effects: GraphEffects, calls: CallsThatRaise
+    graph: fx.Graph,
+    inputs: Sequence[GraphInput],
+    effects: GraphEffects,
+    calls: CallsThatRaise,
+    harmless: Container[str] = (),
 ) -> str | None:
-    """What of a call of the graph that raises may outlive it, in words; None: nothing."""
+    """What of a call of the graph that raises may outlive it, in words, but for what is harmless;
+    None: nothing."""
     for other in effects.other:
+        if other in harmless:
+            continue
         if calls.drew or other != DRAWS:
             return other
     if any(given.is_made() for given in inputs):
@@ -151,7 +158,9 @@ class Misses:
 class AsItIs:
     """Makes of a frame's function one that runs uncaptured, after its graph has raised. left: what
     forbids that, which is then on record with the error. skip: lets the frame run uncaptured at
-    later calls, too, where it was the backend that failed. misses: of what it assumes of data."""
+    later calls, too, where it was the backend that failed. misses: of what it assumes of data.
+    besides: what forbids it where it is a fake of an operator that was wrong: the program's
+    operators may run again, once, for what they say they write to is as it was."""
 
     def __init__(
         self,
@@ -162,7 +171,9 @@ class AsItIs:
         left: str | None,
         skip: Callable[[], None],
         misses: Misses | None = None,
+        besides: str | None = None,
     ) -> None:
+        self.besides = besides
         self.skip = skip
         self.misses = misses
         self.records = converter.records
@@ -184,6 +195,9 @@ class AsItIs:
             compat.set_grad_enabled(self.grad_mode)
         if not isinstance(error, Exception) or getattr(error, "is_a_finding", False):
             raise error
+        wrong = getattr(error, "wrong_fake", None)
+        if wrong is not None:
+            return self._by_the_operator(function, error, wrong)
         if self.left is not None:
             text = f"its graph raised {type(error).__name__} and {self.left}: what the program"
             self.records.skip(self.place.function, f"{text} did to its objects before is lost")
@@ -205,6 +219,22 @@ class AsItIs:
             return answer
 
         return disabled(again)
+
+    def _by_the_operator(
+        self, function: Callable[..., Any], error: Exception, operator: str
+    ) -> Callable[..., Any]:
+        """A fake was wrong, by which all was compiled, and what Python decided by it: the frame
+        runs uncaptured from now on, unless no graph may."""
+        told = Break("FB0031", str(error), named=operator)
+        text = f"{told}; {told.reason.hint}"
+        if self.options.nopython or self.besides is not None:
+            instead = "" if self.besides is None else f"; it does not run again: it {self.besides}"
+            raise BackendError(f"{text}{instead}") from error
+        error.__traceback__ = None  # it leads to the program's frames, which are to end
+        self.records.skip(self.place.function, text)
+        self.skip()
+        warn(f"{text}; {self.place.function} runs eagerly from now on")
+        return disabled(function)
 
     def _record_failure(self, error: Exception, raised: Sequence[Exception]) -> None:
         """A failure of the backend: torch raises nothing of the kind."""

@@ -133,15 +133,27 @@ def cond_call(
     if not compat.foreign_modes():
         first = bool(predicate)
         result, left_out = (yes(*chosen), other) if first else (no(*other), chosen)
-        return _touched(result, [tensor for tensor in left_out if tensor.requires_grad])
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        sides = (_of_places(*side) for side in ((yes, places[0]), (no, places[1])))
-        return torch.ops.higher_order.cond(predicate, *sides, tensors)  # its derivative, too
+        return _touched(result, list(filter(_needs_grad, left_out)))
+    if torch.is_grad_enabled() and any(map(_needs_grad, tensors)):
+        sides = (_of_places(tensors, *side) for side in ((yes, places[0]), (no, places[1])))
+        own = tuple(each for each in tensors if isinstance(each, Tensor))
+        return torch.ops.higher_order.cond(predicate, *sides, own)  # its derivative, too
     return select(predicate, yes(*chosen), no(*other))
 
 
-def _of_places(body: Body, places: tuple[int, ...]) -> Callable[..., Any]:
-    return lambda *tensors: body(*(tensors[place] for place in places))
+def _needs_grad(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad  # an open number is none
+
+
+def _of_places(given: Sequence[Any], body: Body, places: tuple[int, ...]) -> Callable[..., Any]:
+    """A body as a function of the tensors among what is given."""
+    own = [place for place, value in enumerate(given) if isinstance(value, Tensor)]
+
+    def run(*tensors: Tensor) -> Any:
+        values = dict(zip(own, tensors, strict=True))
+        return body(*(values.get(place, given[place]) for place in places))
+
+    return run
 
 
 def _touched(value: Any, tensors: list[Tensor]) -> Any:

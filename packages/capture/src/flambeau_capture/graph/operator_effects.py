@@ -40,6 +40,8 @@ class GraphEffects:
 
     def __init__(self) -> None:
         self.other: dict[str, None] = {}
+        #: of these, calls of operators that are not torch's own
+        self.of_libraries: set[str] = set()
         #: whether it enters or leaves a mode of torch
         self.switches = False
         #: memory by its address, kept so that it stays that one's
@@ -53,7 +55,9 @@ class GraphEffects:
         for place in known.scalars:
             _must_fit(operator, place.of(args, kwargs), args, kwargs)
         if known.unknown:
-            self.other[f"calls {operator}, of which torch knows no effects"] = None
+            told = f"calls {operator}, of which torch knows no effects"
+            self.other[told] = None
+            self.of_libraries.add(told)
         if known.draws and any(place.of(args, kwargs) != 0 for place in known.chances):
             self.other[DRAWS] = None
         for place in known.writes:

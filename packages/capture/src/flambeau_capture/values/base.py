@@ -52,7 +52,10 @@ class UserError(Exception):
 
 
 class NotConcrete(Exception):
-    """A value has no Python object that stands for it at capture time."""
+    """A value has no Python object that stands for it at capture time. `instead`: the break where
+    one is needed, if it is another than that of who needs it."""
+
+    instead: Break | None = None
 
 
 @contextmanager
@@ -61,7 +64,7 @@ def needing(id: str, text: Callable[[NotConcrete], str]) -> Iterator[None]:
     try:
         yield
     except NotConcrete as error:
-        raise Break(id, text(error)) from None
+        raise error.instead or Break(id, text(error)) from None
 
 
 class Unreconstructible(Exception):

@@ -48,6 +48,14 @@ def _are_numbers(node: fx.Node) -> bool:
     )
 
 
+def _is_undefined(node: fx.Node, to: torch.dtype) -> bool:
+    """Whether a node is the integer of a number that such an integer cannot hold."""
+    if name_of(node) != "cast" or to.is_floating_point or to == torch.bool:
+        return False
+    number, info = node.all_input_nodes[0].args[1], torch.iinfo(to)
+    return isinstance(number, float) and not info.min <= number <= info.max
+
+
 def _folded(m: Match) -> fx.Node | None:
     def element(operand: fx.Node) -> Any:
         return torch.full((1,), operand.args[1], dtype=operand.kwargs["dtype"])  # type: ignore[arg-type]
@@ -60,6 +68,8 @@ def _folded(m: Match) -> fx.Node | None:
     meta = node.meta.get("val")
     if meta is None or isinstance(made, complex) or meta.dtype.is_complex:
         return None  # the library fills these, in strides of its own
+    if meta.device.type != "cpu" and _is_undefined(node, meta.dtype):
+        return None  # each device has another number
     sizes = sizes_of(node, meta.shape)
     return m.call(PRIMS["full"].overload, sizes, made, dtype=meta.dtype, device=meta.device)
 

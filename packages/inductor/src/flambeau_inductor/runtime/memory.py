@@ -10,6 +10,18 @@ from collections.abc import Sequence
 
 import torch
 
+
+class WrongFake(RuntimeError):
+    """An operator of a library gave what its fake, by which the graph was compiled, does not say.
+
+    wrong_fake: its name. Capture, which imports nothing of this, knows the error by this attribute.
+    """
+
+    def __init__(self, operator: str, found: str, said: str) -> None:
+        super().__init__(f"the operator {operator} gave {found} where its fake says {said}")
+        self.wrong_fake = operator
+
+
 Tensor = torch.Tensor
 Sizes = Sequence[int]
 
@@ -30,6 +42,26 @@ def reuse(old: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> Tenso
     """A tensor of `dtype` (as wide as the old one's) over the memory of `old`."""
     same = old if old.dtype == dtype else old.view(dtype)
     return same.as_strided(shape, stride)
+
+
+def promised(
+    value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype, operator: str
+) -> Tensor:
+    """`value`, a result of an operator of a library, which is to be as the operator's fake says."""
+    pairs = zip(value.shape, value.stride(), stride, strict=False)
+    moved = value.numel() and any(n > 1 and a != b for n, a, b in pairs)
+    if moved or tuple(value.shape) != tuple(shape) or value.dtype != dtype:
+        found = f"{value.dtype}{list(value.shape)} of strides {list(value.stride())}"
+        said = f"{dtype}{list(shape)} of strides {list(stride)}"
+        raise WrongFake(operator, found, said)
+    return value.as_strided(shape, stride)
+
+
+def so_many(values: Sequence[Tensor], count: int, operator: str) -> Sequence[Tensor]:
+    """Results of an operator of a library, which are to be as many as its fake gives."""
+    if len(values) != count:
+        raise WrongFake(operator, f"{len(values)} results", str(count))
+    return values
 
 
 def laid_out(value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> Tensor:

@@ -125,6 +125,14 @@ def touching(
     return Loop(kernel.name, (Axis("x0", points),), (), tuple(body))
 
 
+def on_processor(program: Program) -> frozenset[str]:
+    """Buffers on the processor of a program that has others on a GPU: no kernel of that takes
+    them."""
+    kinds = {b.name: b.layout.device.type for b in program.buffers}
+    mixed = len(set(kinds.values())) > 1
+    return frozenset(name for name, kind in kinds.items() if mixed and kind == "cpu")
+
+
 Match = TypeVar("Match")
 
 
@@ -135,10 +143,12 @@ def matched(
 ) -> list[Match]:
     """What `read` makes of the library calls of such targets and their positions, in order."""
     layouts = {b.name: b.layout for b in program.buffers}
+    elsewhere = on_processor(program)
     found = (
         read(step, position, layouts)
         for position, step in enumerate(program.steps)
         if isinstance(step, Extern) and step.target in targets
+        if elsewhere.isdisjoint(filter(None, step.results))
     )
     return [each for each in found if each is not None]
 

@@ -22,7 +22,7 @@ from flambeau_inductor.indexing import as_expr
 from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Store
 from flambeau_inductor.ir.program import Alloc, FreeBuffer, Program, Reuse, RunLoop, Step
 from flambeau_inductor.ir.steps import bytes_touched, known_bytes, touched
-from flambeau_inductor.templates.call_replacement import Buffers, Selected, facts
+from flambeau_inductor.templates.call_replacement import Buffers, Selected, facts, on_processor
 
 JIT = "@triton.jit"
 MOST = 8
@@ -56,7 +56,9 @@ def join_small(selected: Selected) -> int:
 def _launches(selected: Selected) -> list[list[int]]:
     """Places of loops to launch at once."""
     program, tuning = selected.program, selected.tuning
-    sizes = known_bytes(program.buffers)
+    elsewhere = on_processor(program)
+    known = known_bytes(program.buffers)
+    sizes = {name: size for name, size in known.items() if name not in elsewhere}
     items = {b.name: b.layout.dtype.itemsize for b in program.buffers}
     most = int(tuning.joined_launches * tuning.launch * tuning.memory_rate)
     found: list[list[int]] = []

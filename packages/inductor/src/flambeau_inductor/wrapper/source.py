@@ -186,6 +186,8 @@ def generate(
     if printer.operators:
         named = (f"{name} = operator({target!r})" for target, name in printer.operators.items())
         use("operators", "operator", *named)
+    if any(map(_of_library, printer.operators)):
+        use("memory", "promised, so_many")
     if keeps:
         use("output_cache", "KeptMemory", f"kept = KeptMemory({kept_memory})")
     if printer.in_blocks:
@@ -377,17 +379,19 @@ def _extern(p: _WrapperWriter, step: Extern) -> None:
         return
     single = step.target in OWN or not returns_sequence(overload_of(step.target))
     if single and not step.sizes and len(step.results) == 1:
-        _result(p, used[0][1], call)
+        _result(p, used[0][1], call, target)
         return
+    if not single and _of_library(target):
+        call = f"so_many({call}, {len(step.results)}, {_of_library(target)!r})"
     p(f"made = {call}")
     for size in step.sizes:
         given = "made" if single else f"made[{size.result}]"
         p(f"{size.name} = {given}" + ("" if size.dim is None else f".size({size.dim})"))
     if single and used:
-        _result(p, used[0][1], "made")
+        _result(p, used[0][1], "made", target)
         used = []
     for position, name in used:
-        _result(p, name, f"made[{position}]")
+        _result(p, name, f"made[{position}]", target)
     p("del made")
 
 
@@ -409,9 +413,29 @@ def _in_blocks(p: _WrapperWriter, step: Extern) -> str:
     return p.in_blocks.setdefault(step.target, f"blocks_of_{step.target.replace('.', '_')}")
 
 
-def _result(p: _WrapperWriter, name: str | None, value: str) -> None:
+#: torch's libraries, and ours
+_OWN_LIBRARIES = frozenset(
+    {
+        "aten", "prims", "prim", "mkldnn", "mkl", "onednn", "quantized", "_quantized", "c10d",
+        "_c10d_functional", "flambeau", "flambeau_aot", "flambeau_capture", "flambeau_inductor",
+        "flambeau_prims",
+    }
+)  # fmt: skip
+
+
+def _of_library(target: str) -> str:
+    """The name of an operator that is not torch's own, of which only a fake says what it gives."""
+    space, _, rest = target.partition(".")
+    return "" if space in _OWN_LIBRARIES else f"{space}::{rest.removesuffix('.default')}"
+
+
+def _result(p: _WrapperWriter, name: str | None, value: str, target: str) -> None:
     assert name is not None
-    p(f"{name} = laid_out({value}, {names.layout(p.layouts[name])})")
+    layout, library = names.layout(p.layouts[name]), _of_library(target)
+    given = (
+        f"promised({value}, {layout}, {library!r})" if library else f"laid_out({value}, {layout})"
+    )
+    p(f"{name} = {given}")
 
 
 def _check(p: _WrapperWriter, step: CheckIndex) -> None:

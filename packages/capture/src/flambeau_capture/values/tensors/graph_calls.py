@@ -439,7 +439,9 @@ def _as_break(target: Any, error: Exception) -> Break:
         if isinstance(cause, compat.fake_errors("rule")):
             return Break("FB0011", f"{name} has no rule for fake tensors")
     text = re.sub(r"\s+", " ", str(error)).strip()
-    return Break("FB0011", f"call_function {name}: {type(error).__name__}: {text[:300]}")
+    what = f"call_function {name}: {type(error).__name__}: {text[:300]}"
+    faked = compat.with_fake(target)
+    return Break("FB0011", what) if faked is None else Break("FB0031", what, named=faked)
 
 
 def operator_name(target: Any) -> str:

@@ -73,8 +73,9 @@ def conversion(instr: Instr, known: Range | None) -> str:
         return "" if dtype == torch.bool else "byte_to_float32"
     if dtype in (torch.int8, torch.uint8, torch.int16):
         return "small_to_float32"
-    whole = dtype in (torch.int32, torch.int64) and known is not None
-    return "small_to_float32" if whole and max(-known[0], known[1]) <= SMALL else ""
+    if dtype not in (torch.int32, torch.int64) or known is None:
+        return ""
+    return "small_to_float32" if max(-known[0], known[1]) <= SMALL else ""
 
 
 def _holds(dtype: torch.dtype, numbers: Range) -> bool:

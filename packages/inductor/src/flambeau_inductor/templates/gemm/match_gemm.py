@@ -28,7 +28,7 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import touched
-from flambeau_inductor.templates.call_replacement import Several
+from flambeau_inductor.templates.call_replacement import Several, on_processor
 from flambeau_inductor.templates.convolution import match_convolution
 from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.epilogue import (
@@ -100,7 +100,7 @@ def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Mat
     """The products that a template could compute, in order. Loops of the names `kernels` are
     templates' kernels, which fuse no more."""
     layouts = {b.name: b.layout for b in program.buffers}
-    readers = _readers(program)
+    readers, elsewhere = _readers(program), on_processor(program)
     found: list[MatchedProduct] = []
     for position, step in enumerate(program.steps):
         if not isinstance(step, Extern):
@@ -116,6 +116,8 @@ def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Mat
         if product is None:
             continue
         result = step.into[0].buffer if step.into else str(step.results[0])
+        if result in elsewhere:
+            continue
         reader, refused = _reader(program, position, readers.get(result, []), kernels)
         epilogue = None
         if reader is not None:

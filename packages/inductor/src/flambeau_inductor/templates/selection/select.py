@@ -20,11 +20,12 @@ from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.build import interpreting
 from flambeau_inductor.compile_state import Compilation
+from flambeau_inductor.ir.loops import buffers_of
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.kernels.generate import launch_library
 from flambeau_inductor.runtime.gpu.launch import Library
 from flambeau_inductor.templates.attention.match_attention import find_attention, find_backward
-from flambeau_inductor.templates.call_replacement import Selected, facts
+from flambeau_inductor.templates.call_replacement import Selected, facts, on_processor
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
 from flambeau_inductor.templates.joint_launch import join_small
 from flambeau_inductor.templates.scatter_add import sum_rows
@@ -133,10 +134,13 @@ def select(
     _decide(selected, done, lambda found: race(selected, found, *how), lambda: tuner.budget.over)
     if trusted:
         take_known(selected, done)
+    elsewhere = on_processor(selected.program)
     for step in selected.program.steps:
         if tuner.budget.over:
             break
-        if isinstance(step, RunLoop) and step.loop.name not in selected.kernels:
+        if not isinstance(step, RunLoop) or step.loop.name in selected.kernels:
+            continue
+        if not buffers_of(step.loop) & elsewhere:
             race_tilings(selected, step.loop, tuner, device)
     return selected
 

@@ -106,7 +106,8 @@ def integer_pow(a, b):
 def byte_to_float32(x):
     """int8 or uint8 as float32, exact. Four at a time, each as the low bits of a number of 2**23
     from which 2**23 is taken: the conversion is one of the slow instructions."""
-    if DEVICE:
+    PACKED: tl.constexpr = DEVICE and x.numel % 4 == 0
+    if PACKED:
         FLIP: tl.constexpr = "0" if x.dtype == tl.uint8 else "0x80808080"  # adds 128
         LESS: tl.constexpr = "0f4B000000" if x.dtype == tl.uint8 else "0f4B000080"
         return tl.inline_asm_elementwise(

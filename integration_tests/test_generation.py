@@ -1,0 +1,16 @@
+"""`generate()` with a compiled forward: eager's tokens, few graphs for prompts of any length."""
+
+import pytest
+
+from integration_tests.generation import MOST, measured
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_prompts_of_many_lengths(family: str, cache: str) -> None:
+    row = measured(family, cache, ((1, 5), (1, 9), (1, 1), (1, 7)), backend="eager")
+    assert not row.differing, row
+    assert row.graphs <= MOST[cache], row
+    assert row.breaks == 0, row
