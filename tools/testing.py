@@ -102,7 +102,7 @@ def without_stacks() -> None:
     none = {"format_stack": list, "extract_stack": traceback.StackSummary}
     for module in (torch.cuda, torch.xpu, torch.mtia, torch._subclasses.fake_tensor):
         module.traceback = types.SimpleNamespace(**vars(traceback) | none)  # type: ignore[attr-defined]
-    if {"flambeau_prims.sweep", "torch.testing._internal"} & sys.modules.keys():
+    if {"flambeau_prims.sweep", "torch.testing._internal.common_utils"} & sys.modules.keys():
         from torch.testing._internal import common_utils  # here: two seconds, where it is wanted
 
         common_utils.extract_test_fn = lambda: None
