@@ -117,6 +117,50 @@ def test_integers_on_a_gpu_are_no_positions_beyond_anything() -> None:
     assert [int(x) for x in seen] == [0, 0, 0, 1, 1, 1]
 
 
+A = torch.ops.aten
+STOPPED_BY_ELEMENTS = [
+    (A.masked_scatter.default, (torch.int16, torch.bool, torch.int16)),
+    (A.lu_unpack.default, (torch.float64, torch.int32)),
+    (A.repeat_interleave.self_Tensor, (torch.float64, torch.int64)),
+    (A.gather.default, (torch.float16, 0, torch.int64)),
+    (A._assert_async.default, (torch.int64,)),
+]
+
+
+@pytest.mark.parametrize(
+    ("func", "given", "there"),
+    [(func, given, False) for func, given in STOPPED_BY_ELEMENTS]
+    + [
+        (A.bitwise_xor.Tensor, (torch.int16, torch.int16), True),
+        (A.bmm.default, (torch.uint8, torch.uint8), True),
+    ],
+)
+def test_no_kernel_of_a_gpu_is_called_that_an_element_may_stop(
+    func: Any,
+    given: tuple[Any, ...],
+    there: bool,
+    remembered: dict[object, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would end the process's use of the GPU."""
+    with FakeTensorMode():
+        args = tuple(
+            torch.ones(3, 3, dtype=x, device="cuda") if isinstance(x, torch.dtype) else x
+            for x in given
+        )
+    where: list[bool] = []
+
+    def called(func: Any, args: Any, kwargs: Any, change: Any, there: bool = False) -> str:
+        where.append(there)
+        return ""
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(eager_dtypes, "_error", called)
+    refusal_by_eager(func, args, {})
+    assert where == [there]
+
+
 def test_nothing_is_asked_while_a_gpus_work_is_recorded(
     remembered: dict[object, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,8 @@ def answers(fn):
         return False
 
 
-ANSWERED = [fn for fn, rule in RULES.items() if rule.action is not Action.BREAK]
+#: what is read in each call has no answer that a guard could hold
+ANSWERED = [fn for fn, r in RULES.items() if r.action not in (Action.BREAK, Action.READ)]
 QUESTIONS = [fn for fn in ANSWERED if asks(fn) and answers(fn)]
 
 

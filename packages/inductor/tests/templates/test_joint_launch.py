@@ -76,7 +76,15 @@ def of_sizes(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
     return tuple((w.float() * n).sum(0) for n, w in enumerate((a, b, c), 1))
 
 
-@pytest.mark.parametrize("of", [projections, in_turn, of_sizes])
+def rows_and_one(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+    """Sums of many rows beside the sum of one, which a column is divided by."""
+    rows = b.float().narrow(0, 0, 5).narrow(1, 0, 5).softmax(0)
+    column = c.float().select(1, 0).narrow(0, 0, 5)
+    one = (column * 0.2).sum() / 5
+    return rows, rows.log(), one, one / column
+
+
+@pytest.mark.parametrize("of", [projections, in_turn, of_sizes, rows_and_one])
 def test_what_is_independent_is_one_launch(of: Callable[..., Any], tmp_path: Path) -> None:
     x = torch.randn(1, 64).to(HALF)
     weights = [(torch.randn(n, 64) / 8).to(HALF) for n in (96, 64, 160)]

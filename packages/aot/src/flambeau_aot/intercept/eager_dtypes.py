@@ -30,11 +30,11 @@ _SMALL = range(-8, 9)
 def refusal_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """What eager says of a call whose dtypes it refuses; empty where it takes them.
 
-    A GPU's kernels are called where it is in use; those for a CPU say nothing of other devices',
-    but for how operands are promoted. Those of derivatives are not: they take their numbers to
-    be of the tensors that the forward was given, and would read beyond small ones. The forward was
-    checked. Nor is an operator beyond ATen: what else it does (a collective, a program's print)
-    would be done once too often.
+    Of pointwise operators and products a GPU's kernels are called where it is in use; those for a
+    CPU say nothing of other devices', but for how operands are promoted. Those of derivatives are
+    not: they take their numbers to be of the tensors that the forward was given, and would read
+    beyond small ones. The forward was checked. Nor is an operator beyond ATen: what else it does (a
+    collective, a program's print) would be done once too often.
     """
     tensors = tensors_in((args, kwargs))
     if not tensors or "_backward" in getattr(func, "__name__", "") or not is_aten(func):
@@ -81,6 +81,31 @@ def _in_use(devices: set[str]) -> bool:
     return devices <= {"cpu", "cuda"} and "cuda" in devices and torch.cuda.is_initialized()
 
 
+_PRODUCTS = frozenset(
+    {
+        "mm",
+        "bmm",
+        "addmm",
+        "baddbmm",
+        "addbmm",
+        "addmv",
+        "addr",
+        "mv",
+        "dot",
+        "vdot",
+        "ger",
+        "outer",
+    }
+)
+
+
+def _only_computes(func: Any) -> bool:
+    """Whether no element decides where memory is touched, nor whether a kernel goes on. One that
+    stops ends the process's use of a GPU: a mask of more elements than its source, a pivot of 0."""
+    pointwise = isinstance(func, torch._ops.OpOverload) and torch.Tag.pointwise in func.tags
+    return pointwise or getattr(func, "__name__", "").partition(".")[0].rstrip("_") in _PRODUCTS
+
+
 def _ask(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], gpu: bool
 ) -> str:
@@ -95,7 +120,7 @@ def _ask(
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             # float32 all devices take, or none: a first call of a GPU's kernel costs more
-            there = gpu and any(x.dtype is not torch.float32 for x in tensors)
+            there = gpu and _only_computes(func) and any(x.dtype != torch.float32 for x in tensors)
             words = _error(func, args, kwargs, lambda dtype: dtype, there)
             if not words or _EVERYWHERE in words or any(x.device.type != "cpu" for x in tensors):
                 return words if _EVERYWHERE in words or (gpu and _BY_KERNEL in words) else ""

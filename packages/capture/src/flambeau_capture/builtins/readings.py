@@ -104,7 +104,7 @@ def _drawn_by_method(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _rule(handler: Callable[..., Value]) -> CallRule:
-    return CallRule(Action.ANSWER, "clocks and random streams", handler)
+    return CallRule(Action.READ, "clocks and random streams", handler)
 
 
 def _clock(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

@@ -214,7 +214,7 @@ class Frame:
                         error.step, error.lines = error.step or tx.step(), tx.user_lines()
                         new = not error.again and error.step > tx.own_from
                         if new and isinstance(error.value, ExceptionValue):
-                            error.value.raised_while(tx.error, error.step, error.lines)
+                            error.value.raised_while(tx.error)
                     if self.finished or not self.unwind(error):
                         self.finished = True
                         self._leave_by(error)

@@ -143,7 +143,8 @@ def _kernels(
         tiling = tilings[loop.name]
         like = largest[_kind(tiling)]
         blocks = zip(tiling.dimensions, like.dimensions, strict=True)
-        dimensions = tuple(replace(own, block=other.block) for own, other in blocks)
+        # one row alone stays one: what is stored of it has no other place
+        dimensions = tuple(replace(o, block=l.block) if o.axes else o for o, l in blocks)
         tiling = replace(tiling, dimensions=dimensions, warps=like.warps)
         made.append(generate(replace(loop, origins=()), *buffers, tiling))
     return made

@@ -48,6 +48,7 @@ class Action(enum.StrEnum):
     ANSWER = "answer"  # a handler knows what it does
     GRAPH = "graph"  # one call of the graph
     EVALUATE = "evaluate"  # made at capture, on known arguments
+    READ = "read"  # made in each call, where its result leaves
     POLYFILL = "polyfill"  # Python that does the same is interpreted
     CONSTANT = "constant"  # the same answer always
     METHOD = "method"  # what its receiver answers to its name

@@ -13,7 +13,7 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from flambeau_capture.breaks import Break, UserLine
+from flambeau_capture.breaks import Break
 from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import (
@@ -34,12 +34,7 @@ from flambeau_capture.values.registry import tracked, trusted_class, wraps_if
 
 
 class ExceptionValue(ObjectValue):
-    """An exception object: its class, arguments, attributes, and the fields that it has in C. Rule:
-    where one that was raised is needed as an object, the graph ends before it is raised first."""
-
-    made_in_python = "FB0010"
-    step: int
-    lines: tuple[UserLine, ...]
+    """An exception object: its class, arguments, attributes, and the fields that it has in C."""
 
     def __init__(self, kind: type[BaseException], args: list[Value]) -> None:
         super().__init__(kind)
@@ -47,16 +42,14 @@ class ExceptionValue(ObjectValue):
         self.given = args  # what it is made of: not all of it is kept in `args`
         self.fields: dict[str, Value] = {}
         self.raised = False
-        self.step, self.lines = -1, ()  # where it was raised first
         self.frames: list[Any] = []  # what its traceback holds
 
     def holds(self) -> Iterable[Value]:
         return [*super().holds(), *self.args, *self.fields.values()]
 
-    def raised_while(self, handled: Value | None, step: int, lines: tuple[UserLine, ...]) -> None:
-        """Note that it is raised, where, and which exception was being handled then."""
-        if not self.raised:
-            self.raised, self.step, self.lines = True, step, lines
+    def raised_while(self, handled: Value | None) -> None:
+        """Note that it is raised, and which exception was being handled then."""
+        self.raised = True
         if handled is None or handled is self:
             return
         link: Value | None = handled
@@ -205,7 +198,7 @@ class ExceptionValue(ObjectValue):
 
     def rebuild(self, writer: Any) -> None:
         if self.raised:  # Python alone makes its traceback, where it raises it
-            raise Unreconstructible(self, f"{self.describe()}, whose traceback Python makes")
+            raise Unreconstructible(self, f"the traceback of {self.describe()}")
         with writer.building(self):
             writer.call(_make_exception, [Constant(self.cls), *self.given])
         if self.args is not self.given:
@@ -325,7 +318,7 @@ class ExistingException(ExceptionValue):
             return tx.wrap(getattr(self.real, name), Attr(self.source, name))
         return super()._field(tx, name)
 
-    def raised_while(self, handled: Value | None, step: int, lines: tuple[UserLine, ...]) -> None:
+    def raised_while(self, handled: Value | None) -> None:
         if handled is not None and handled is not self:
             raise Break("FB0019", f"the context of an existing {self.cls.__name__} is set")
 
