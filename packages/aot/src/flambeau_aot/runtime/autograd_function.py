@@ -122,8 +122,8 @@ class Differentiation:
     def in_turn(self) -> bool:
         """Whether backward passes of some cotangents leave what others need, as in eager."""
         every = len(self.plan.differentiable)
-        plain = bool(self.crossing.saved) and not self.once
-        return plain and any(len(freed) < every for freed in self.plan.freed_with)
+        some = bool(self.crossing.saved) or any(self.plan.freed_with)
+        return some and not self.once and any(len(freed) < every for freed in self.plan.freed_with)
 
     @property
     def refusal(self) -> str:
@@ -148,7 +148,7 @@ class Differentiation:
         read = [not readers.isdisjoint(now) for readers in self.crossing.readers_of]
         read += [True] * self.once
         done, found = getattr(ctx, "rest", _NOTHING_DONE)
-        if not found:
+        if not done:
             found = saved_where_checked(ctx, read, ctx.saved_versions)
         else:
             known = [(x, was) for x, was, own in zip(found, ctx.saved_versions, read) if own]
@@ -183,6 +183,10 @@ class Differentiation:
             else item
             for item, source, readers in saved
         ]
+
+    def shares(self, ctx: Any) -> bool:
+        """Whether the node holds on to something that was read."""
+        return any(not isinstance(x, Freed) for x in getattr(ctx, "rest", _NOTHING_DONE)[1])
 
     def written_between(self, ctx: Any, given: Sequence[Any]) -> None:
         """Raise what autograd does where something watched, that is read for a cotangent which is
@@ -364,7 +368,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         lines.append("    if hooks_may_change_values():")
         lines.append("        warn_of_hooks()")
     if own.reads_vary or own.in_turn:
-        lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
+        lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE} or ())")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
     by_data = [
         f"outputs[{place}].{'stride' if is_stride else 'size'}({dim})"
@@ -479,9 +483,13 @@ def _backward(
     if own.reads_vary or own.in_turn:
         read = f"own.read_for(ctx, {display(given)}, {own.in_turn and not one_of_many})"
         some = f"{missing} or hasattr(ctx, 'rest')" if own.in_turn else missing
-        lines.append(f"    args = {read} if {some} else [*ctx.saved_tensors]")
+        freed = frozenset().union(*plan.freed_with)  # by a backward pass of all
+        left = own.in_turn and len(freed) < len(plan.differentiable)
+        lines.append(f"    args = {read}" + f" if {some} else [*ctx.saved_tensors]" * (not left))
+    elif crossing.saved or own.once or any(plan.freed_with):
+        lines.append("    args = [*ctx.saved_tensors]")  # which raises once eager's are freed
     else:
-        lines.append("    args = [*ctx.saved_tensors]")
+        lines.append("    args = []")
     if own.once:
         lines.append("    del args[-1]")
     if crossing.reusable:
@@ -489,7 +497,7 @@ def _backward(
         if one_of_many:
             lines.extend(f"    {copy}" for copy in copied)
         else:
-            rest = " or hasattr(ctx, 'rest')" * own.in_turn
+            rest = " or own.shares(ctx)" * own.in_turn
             lines.append(f"    if keeps_graph(){rest}:")
             lines.extend(f"        {copy}" for copy in copied)
             lines.append("    else:")

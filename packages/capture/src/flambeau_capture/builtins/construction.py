@@ -204,7 +204,8 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     new = find_in_class(python_class, "__new__")
     assert new is not None
     if inspect.isabstract(python_class) and new[0] is object:
-        evaluate(tx, object.__new__, python_class)  # raises, and says which methods are missing
+        given = [None] if args or kwargs else []
+        evaluate(tx, object.__new__, python_class, *given)  # raises: of these, or what is missing
     maker = new[1].__func__ if isinstance(new[1], staticmethod) else new[1]
     made: Value
     if isinstance(maker, types.FunctionType):

@@ -306,7 +306,7 @@ def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(hash)
 def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     found = find_in_class(args[0].cls, "__hash__")
-    if isinstance(args[0], ObjectValue) and found is not None and found[1] is None:
+    if found is not None and found[1] is None:
         refuse(tx, hash, args[0], __hash__=None)
     if args[0].special(tx, "__hash__"):
         return ask(tx, args[0], "__hash__")

@@ -37,6 +37,7 @@ from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.call_rules import Action, evaluate_call, handles
 from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.taken_arguments import taken
 from flambeau_capture.values.iterators.builtin import (
     ChainIterator,
     CountIterator,
@@ -63,6 +64,7 @@ _ZERO, _ONE = Constant(0), Constant(1)
 def _stand_in(original: Any, python: Any) -> None:
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         check_call(tx, original, args, kwargs)
+        args, kwargs = taken(tx, python, args, kwargs)
         made = tx.call_python(python, args, kwargs)
         if original is itertools.tee:
             for branch in made.parts():  # type: ignore[attr-defined]

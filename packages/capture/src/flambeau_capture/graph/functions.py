@@ -272,6 +272,7 @@ class _Function(torch.autograd.Function):
         kept = found[results:]
         ctx.save_for_backward(*(x if own else None for x, own in zip(kept, checked)))
         ctx.kept = [None if own else x for x, own in zip(kept, checked)]
+        ctx.watches = any(checked)
         ctx.mark_non_differentiable(*(found[place] for place in without))
         ctx.mark_dirty(*(found[place] for place in dirty))
         ctx.bodies, ctx.ends = (backward, bare), ends
@@ -280,7 +281,9 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *derivatives: Tensor) -> Any:
-        kept = [b if a is None else a for a, b in zip(ctx.saved_tensors, ctx.kept)]
+        # reading what is saved is an error once it is freed; eager's backward reads nothing of it
+        saved = ctx.saved_tensors if ctx.watches else ctx.kept
+        kept = [b if a is None else a for a, b in zip(saved, ctx.kept)]
         (backward, bare), (first, last) = ctx.bodies, ctx.ends
         # the bodies are captured already
         if bare is not None and all(derivative is None for derivative in derivatives):

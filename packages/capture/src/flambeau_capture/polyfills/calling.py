@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 _NOTHING = object()
 
 
@@ -139,7 +141,9 @@ def count_elements(counts: Any, iterable: Iterable[Any]) -> None:
         counts[item] = counts.get(item, 0) + 1
 
 
-_MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, types.MappingProxyType)
+#: classes in C whose items have keys alone
+_MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, types.MappingProxyType,
+             torch.Tensor)  # fmt: skip
 
 
 def _check_sequence(kind: Any) -> None:
@@ -152,7 +156,9 @@ def _check_sequence(kind: Any) -> None:
 
 def _first(a: Any, lo: int, hi: Any, key: Any, comes_after: Callable[[Any], Any]) -> int:
     """The first place whose item comes after the one that is looked for, or the end."""
-    hi = len(a) if hi is None else hi
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    hi = len(a) if hi is None or hi == -1 else hi  # -1 is C's word for None
     if lo < hi:
         _check_sequence(type(a))
     while lo < hi:
@@ -164,11 +170,11 @@ def _first(a: Any, lo: int, hi: Any, key: Any, comes_after: Callable[[Any], Any]
     return lo
 
 
-def bisect_right(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> int:
+def bisect_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
     return _first(a, lo, hi, key, lambda item: x < item)
 
 
-def bisect_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> int:
+def bisect_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
     return _first(a, lo, hi, key, lambda item: not item < x)
 
 

@@ -1,7 +1,9 @@
 """Polyfills of itertools, heapq and `functools.reduce`.
 
 In, out: what the functions of the same name take and give. Invariant: same items and comparisons
-in the same order, and no argument iterated further than the original iterates it.
+in the same order, and no argument iterated further than the original iterates it. What the original
+does with an argument when it is called, and not when an item is taken, its type says: an iterable
+comes as an iterator, a tuple is made of what is given, a number is by `__index__`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from flambeau_capture.polyfills.calling import bisect_left, bisect_right
 _MISSING = object()
 
 
-def islice(iterable: Iterable[Any], *bounds: Any) -> Iterator[Any]:
+def islice(iterable: Iterable[Any], *bounds: int | None) -> Iterator[Any]:
     where = slice(*bounds)
     start = 0 if where.start is None else where.start
     step = 1 if where.step is None else where.step
@@ -41,9 +43,9 @@ def islice(iterable: Iterable[Any], *bounds: Any) -> Iterator[Any]:
                 return
 
 
-def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
+def product(*iterables: tuple[Any, ...], repeat: int = 1) -> Iterator[Any]:
     results: list[tuple[Any, ...]] = [()]
-    for pool in [tuple(iterable) for iterable in iterables] * repeat:
+    for pool in iterables * repeat:
         results = [(*result, item) for result in results for item in pool]
     yield from results
 
@@ -117,8 +119,8 @@ def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
         previous = item
 
 
-def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
-    pool = tuple(iterable)
+def combinations(iterable: tuple[Any, ...], r: int) -> Iterator[Any]:
+    pool = iterable
     if r > len(pool):
         return
     picked = list(range(r))
@@ -135,8 +137,8 @@ def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
         yield tuple([pool[index] for index in picked])
 
 
-def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[Any]:
-    pool = tuple(iterable)
+def permutations(iterable: tuple[Any, ...], r: int | None = None) -> Iterator[Any]:
+    pool = iterable
     size = len(pool) if r is None else r
     results: list[tuple[int, ...]] = [()]
     for _ in range(size):
@@ -156,9 +158,7 @@ def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
             yield item
 
 
-def reduce(
-    function: Callable[[Any, Any], Any], sequence: Iterable[Any], initial: Any = _MISSING
-) -> Any:
+def reduce(function: Callable[[Any, Any], Any], sequence: Any, initial: Any = _MISSING) -> Any:
     try:
         iterator = iter(sequence)
     except TypeError:
@@ -181,8 +181,8 @@ def filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any])
             yield item
 
 
-def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[Any]:
-    pool = tuple(iterable)
+def combinations_with_replacement(iterable: tuple[Any, ...], r: int) -> Iterator[Any]:
+    pool = iterable
     picked: list[tuple[int, ...]] = [()]
     for _ in range(r):
         picked = [
@@ -226,16 +226,23 @@ def contains(iterator: Iterator[Any], item: Any) -> bool:
     return any(one is item or one == item for one in iterator)
 
 
-def count_of(a: Iterable[Any], b: Any) -> int:
+def _searched(a: Any) -> Iterator[Any]:
+    try:
+        return iter(a)
+    except TypeError:
+        raise TypeError(f"argument of type '{type(a).__name__}' is not iterable") from None
+
+
+def count_of(a: Any, b: Any) -> int:
     count = 0
-    for item in a:
+    for item in _searched(a):
         if item is b or item == b:
             count += 1
     return count
 
 
-def index_of(a: Iterable[Any], b: Any) -> int:
-    for place, item in enumerate(a):
+def index_of(a: Any, b: Any) -> int:
+    for place, item in enumerate(_searched(a)):
         if item is b or item == b:
             return place
     raise ValueError("sequence.index(x): x not in sequence")
@@ -349,11 +356,11 @@ def heapreplace_max(heap: list[Any], item: Any) -> Any:
     return _greatest_first(heap, heapreplace, item).item
 
 
-def insort_right(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> None:
+def insort_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
     place = bisect_right(a, x if key is None else key(x), lo, hi, key=key)
     a.insert(place, x)
 
 
-def insort_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> None:
+def insort_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
     place = bisect_left(a, x if key is None else key(x), lo, hi, key=key)
     a.insert(place, x)

@@ -43,8 +43,16 @@ _REFUSALS = re.compile(
 
 
 def _zero(*args: Any, **kwargs: Any) -> int:
-    """Stands for a function of the program."""
     return 0
+
+
+class _CalledError(Exception):
+    """The answer depends on what a function of the program gives."""
+
+
+def _called(*args: Any, **kwargs: Any) -> Any:
+    """Stands for a function of the program."""
+    raise _CalledError
 
 
 #: for each class whose methods are tried, how an instance is made for the trial
@@ -73,7 +81,7 @@ _ITERATORS: tuple[Callable[[], Any], ...] = (
 _SAMPLES.update({type(make()): make for make in _ITERATORS})
 _CONTAINERS = frozenset({list, tuple, dict, set, frozenset, collections.deque,
                          collections.OrderedDict, collections.defaultdict})  # fmt: skip
-_BASES = _CONTAINERS | {bytearray}
+_BASES = _CONTAINERS | {bytearray, type, object}
 _MODULES = frozenset({"builtins", "itertools", "operator", "_operator", "functools", "_functools",
                       "collections", "math", "_heapq", "_bisect"})  # fmt: skip
 #: built-ins that do something with no argument, or look at their caller
@@ -177,14 +185,21 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
         return
     try:
         fn(*given, **named)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, ValueError) and fn not in _OF_ANY:
+    except (TypeError, ValueError, OverflowError) as error:
+        of_items = fn not in _OF_ANY or fn is operator.indexOf
+        if not isinstance(error, TypeError) and of_items:
             return
         for arg in (*args, *kwargs.values()):
             _ = getattr(arg, "value", None)  # the answer rests on the constants
         tx.raise_error(type(error), *error.args)
     except Exception:
         return  # of a value, or of an empty container: the handler says which
+
+
+class _Class:
+    """Stands for a class."""
+
+    __new__ = _called
 
 
 class _UnknownSignature:
@@ -201,7 +216,7 @@ def _sample(value: Value) -> Any:
     if isinstance(value, Constant):
         return value._value
     if value.cls is types.FunctionType:
-        return _zero
+        return _called
     if compares_itself(value.cls):
         return _UNKNOWN
     container = value.cls in _CONTAINERS and not hasattr(value, "payload")
@@ -219,22 +234,24 @@ def _sample_by_name(value: Value) -> Any:
     if found is not _UNKNOWN:
         return found
     kind = value.cls
-    if issubclass(kind, torch.Tensor):
-        return _UNKNOWN
     if kind in _SAMPLES:
         return _SAMPLES[kind]()
     if kind is types.BuiltinFunctionType:
         return len
-    if issubclass(kind, type):
-        known: Any = getattr(value, "python_class", int)
-        mapping = any("keys" in vars(owner) for owner in known.__mro__)
-        return _UNKNOWN if mapping else int
-    base = next(owner for owner in kind.__mro__ if owner is object or owner in _BASES)
+    if kind is type:
+        return _Class
+    base: Any = next(owner for owner in kind.__mro__ if owner in _BASES)
     owners = kind.__mro__[: kind.__mro__.index(base)]
-    defined = {name for owner in owners for name in vars(owner)}
-    defined |= {"insert"} & {*dir(base)}  # what it refuses to insert is found out by inserting
-    members = {name: made for name, made in _ABLE.items() if name in defined}
-    return type(name_in_errors(kind), (base,), members)()
+    defined = {name: part for owner in owners[::-1] for name, part in vars(owner).items()}
+    members = {
+        name: made if defined[name] is not None else None
+        for name, made in _ABLE.items()
+        if name in defined
+    }
+    if hasattr(base, "insert"):  # what it refuses to insert is found out by inserting
+        members["insert"] = _zero
+    made: Any = type(name_in_errors(kind), (base,), members)
+    return made("Class", (), {}) if base is type else made()
 
 
 #: what an object of no items can do
@@ -244,7 +261,7 @@ _ABLE: dict[str, Any] = {
     "__len__": lambda self: 0,
     "__getitem__": lambda self, key: ()[key],
     "__index__": lambda self: 1,
-    "__call__": _zero,
+    "__call__": _called,
     "insert": _zero,
     **dict.fromkeys(("__add__", "__radd__", "__iadd__"), lambda self, other: self),
 }

@@ -395,7 +395,13 @@ class DictView(BuiltinKind):
     def contains(self, tx: Tracer, item: Value) -> bool:
         if self.kind == "keys":
             return self.target.contains(tx, item)
-        return any(tx_equal(tx, part, item) for part in self.parts())
+        if self.kind == "values":
+            return any(tx_equal(tx, part, item) for part in self.parts())
+        if not issubclass(item.cls, tuple):  # no comparison of the item's own is called
+            return False
+        pair = unpack(tx, getattr(item, "payload", None) or item)
+        found = self.target.lookup(tx, pair[0]) if len(pair) == 2 else None
+        return found is not None and tx_equal(tx, found, pair[1])
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__reversed__":

@@ -30,6 +30,7 @@ from flambeau_capture.values.functions.call_rules import (
     knowing,
 )
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.functions.taken_arguments import taken
 from flambeau_capture.values.objects.attributes import find_in_class, instance_dict
 from flambeau_capture.values.objects.opaque import FrozenValue
 from flambeau_capture.values.registry import wrap_known, wraps_type
@@ -67,7 +68,7 @@ class BuiltinValue(Value):
         if python is None:
             return None
         check_call(tx, self.fn, args, kwargs)
-        return wrap_known(tx, python), args, kwargs
+        return wrap_known(tx, python), *taken(tx, python, args, kwargs)
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         fn = self.fn

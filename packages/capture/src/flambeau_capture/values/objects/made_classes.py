@@ -22,7 +22,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import LITERALS, Constant, evaluate
+from flambeau_capture.values.constant import LITERALS, Constant, evaluate, stand_in
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -50,10 +50,6 @@ _UNBOUND = (TensorValue, ListValue, DictValue, SetValue, TupleValue, SymbolValue
 _OF_FIELDS = frozenset(dataclasses.Field.__slots__) - {"metadata"}
 
 
-class _Placeholder:
-    """An object for a value that no part of Python looks into."""
-
-
 class MadePart(Value):
     """What a call makes for a class to have: a property, a static method, a field."""
 
@@ -64,7 +60,13 @@ class MadePart(Value):
         self.fn, self.args, self.kwargs = fn, list(args), dict(kwargs)
         plain = [model_of(tx, arg, "an argument") for arg in args]
         named = {name: model_of(tx, arg, name) for name, arg in kwargs.items()}
-        self.model = evaluate(tx, fn, *plain, **named)
+        try:
+            self.model = fn(*plain, **named)
+        except Exception as error:
+            for arg, model in zip((*args, *kwargs.values()), (*plain, *named.values())):
+                if tx.heap.model(arg) is model:  # whose words are not the value's own
+                    raise Break("FB0009", f"{fn.__name__} refuses {arg.describe()}") from None
+            tx.raise_as_python(error)
         self.cls = type(self.model)
         tx.heap.set_model(self.model, self)
 
@@ -255,8 +257,19 @@ def _new_model(tx: Tracer, value: Value, name: str) -> Any:
         if layout_of(value.cls) is object:
             return object.__new__(value.cls)
     if isinstance(value, _UNBOUND):
-        return _Placeholder()
+        return _placeholder(value.cls)
     raise Break("FB0020", f"{name!r} is {value.describe()}")
+
+
+def _placeholder(kind: type) -> Any:
+    """An object that no part of Python looks into, but for whether it is called and is hashed."""
+    given: dict[str, Any] = {"__module__": kind.__module__}
+    found = find_in_class(kind, "__hash__")
+    if found is not None and found[1] is None:
+        given["__hash__"] = None
+    if find_in_class(kind, "__call__") is not None:
+        given["__call__"] = None
+    return stand_in(kind, given)
 
 
 def make_class(tx: Tracer, name: Value, bases: Args, namespace: DictValue) -> MadeClass:

@@ -1,0 +1,93 @@
+"""Backward passes without `retain_graph` after one that went through the same nodes: eager raises
+where something kept was freed, and goes on where nothing was. Generated: functions that keep and
+that do not, alone and in pairs, each order of passes from one result, from the other, from both."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+import flambeau
+
+
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+class Viewing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 5
+
+
+class Saving(Plain):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+class Keeping(Plain):
+    """On its context, past autograd."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.detach()
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.x
+
+
+FUNCTIONS = {
+    "plain": Plain.apply, "viewing": Viewing.apply, "saving": Saving.apply,
+    "keeping": Keeping.apply, "add": lambda x: x + 1, "scaled": lambda x: x * 2,
+    "square": lambda x: x * x, "sum": lambda x: x.sum(0),
+    "masked": lambda x: x.masked_fill(x > 2, 0),
+}  # fmt: skip
+PAIRS = [*itertools.combinations(FUNCTIONS, 2), *((name, name) for name in FUNCTIONS)]
+PASSES = [(0, 0), (0, 1), (2, 0), (2, 1), (0, 2), (2, 2), (0, 1, 2)]
+
+
+def outcome(fn, passes):
+    x, y = (torch.arange(1.0, 4) * n for n in (1, 2))
+    results = fn(x.requires_grad_(), y.requires_grad_())
+    found = []
+    for each in passes:
+        chosen = results if each == 2 else results[each : each + 1]
+        try:
+            sum(result.sum() for result in chosen).backward()
+        except RuntimeError as error:
+            return [*found, str(error)[:30]]
+        found.append([None if t.grad is None else t.grad.tolist() for t in (x, y)])
+    return found
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_passes_again(pair, backend):
+    first, second = (FUNCTIONS[name] for name in pair)
+
+    def fn(x, y):
+        return first(x), second(y)
+
+    compiled = flambeau.compile(fn, backend=backend)
+    for passes in PASSES:
+        assert outcome(compiled, passes) == outcome(fn, passes), passes
