@@ -73,7 +73,7 @@ LIBRARIES: dict[str, LibraryRule] = {
         (
             "PIL", "networkx", "pytest", "_pytest", "pluggy", "hypothesis", "IPython",
             "flambeau_capture", "flambeau_prims", "flambeau_aot", "flambeau_inductor", "flambeau",
-            "tokenizers", "filelock", "huggingface_hub", "safetensors", "rich", "typing_extensions",
+            "tokenizers", "filelock", "huggingface_hub", "safetensors", "rich",
         ),
         _ALONE,
     ),
