@@ -202,6 +202,12 @@ class _Class:
     __new__ = _called
 
 
+class _ClassWithKeys(_Class):
+    """Stands for a class that is taken for a mapping: what it answers is its own."""
+
+    keys = staticmethod(_called)
+
+
 class _UnknownSignature:
     """Equal to nothing but itself, as an item that is looked for."""
 
@@ -238,8 +244,10 @@ def _sample_by_name(value: Value) -> Any:
         return _SAMPLES[kind]()
     if kind is types.BuiltinFunctionType:
         return len
+    own = getattr(value, "python_class", int)
+    keys = any("keys" in vars(owner) for owner in own.__mro__)
     if kind is type:
-        return _Class
+        return _ClassWithKeys if keys else _Class
     base: Any = next(owner for owner in kind.__mro__ if owner in _BASES)
     owners = kind.__mro__[: kind.__mro__.index(base)]
     defined = {name: part for owner in owners[::-1] for name, part in vars(owner).items()}
@@ -251,7 +259,7 @@ def _sample_by_name(value: Value) -> Any:
     if hasattr(base, "insert"):  # what it refuses to insert is found out by inserting
         members["insert"] = _zero
     made: Any = type(name_in_errors(kind), (base,), members)
-    return made("Class", (), {}) if base is type else made()
+    return made("Class", (_ClassWithKeys,) * keys, {}) if base is type else made()
 
 
 #: what an object of no items can do
