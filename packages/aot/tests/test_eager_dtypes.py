@@ -142,7 +142,7 @@ def test_no_kernel_of_a_gpu_is_called_that_an_element_may_stop(
     remembered: dict[object, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would end the process's use of the GPU."""
+    """It would end the process's use of the GPU: nor is a CPU's refusal taken for its own."""
     with FakeTensorMode():
         args = tuple(
             torch.ones(3, 3, dtype=x, device="cuda") if isinstance(x, torch.dtype) else x
@@ -152,13 +152,14 @@ def test_no_kernel_of_a_gpu_is_called_that_an_element_may_stop(
 
     def called(func: Any, args: Any, kwargs: Any, change: Any, there: bool = False) -> str:
         where.append(there)
-        return ""
+        return "\"a_kernel\" not implemented for 'Half'"
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(eager_dtypes, "_error", called)
-    refusal_by_eager(func, args, {})
+    words = refusal_by_eager(func, args, {})
     assert where == [there]
+    assert bool(words) == there  # a kernel for a CPU says nothing of the GPU's
 
 
 def test_nothing_is_asked_while_a_gpus_work_is_recorded(

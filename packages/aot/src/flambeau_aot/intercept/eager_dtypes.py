@@ -81,22 +81,9 @@ def _in_use(devices: set[str]) -> bool:
     return devices <= {"cpu", "cuda"} and "cuda" in devices and torch.cuda.is_initialized()
 
 
-_PRODUCTS = frozenset(
-    {
-        "mm",
-        "bmm",
-        "addmm",
-        "baddbmm",
-        "addbmm",
-        "addmv",
-        "addr",
-        "mv",
-        "dot",
-        "vdot",
-        "ger",
-        "outer",
-    }
-)
+_PRODUCTS = frozenset({
+    "mm", "bmm", "addmm", "baddbmm", "addbmm", "addmv", "addr", "mv", "dot", "vdot", "ger", "outer",
+})  # fmt: skip
 
 
 def _only_computes(func: Any) -> bool:
@@ -120,10 +107,11 @@ def _ask(
         ):  # fmt: skip
             warnings.simplefilter("ignore")
             # float32 all devices take, or none: a first call of a GPU's kernel costs more
-            there = gpu and _only_computes(func) and any(x.dtype != torch.float32 for x in tensors)
+            of_gpu = gpu and _only_computes(func)
+            there = of_gpu and any(x.dtype != torch.float32 for x in tensors)
             words = _error(func, args, kwargs, lambda dtype: dtype, there)
             if not words or _EVERYWHERE in words or any(x.device.type != "cpu" for x in tensors):
-                return words if _EVERYWHERE in words or (gpu and _BY_KERNEL in words) else ""
+                return words if _EVERYWHERE in words or (of_gpu and _BY_KERNEL in words) else ""
             others = _others(func, args, kwargs)
             taken = _BY_KERNEL in words or any(not _error(*call) for call in others)
             return words if taken else ""
