@@ -20,7 +20,8 @@ class Limits:
     memory when computing it in place would take more ops. amplification: an expensive op is not
     repeated so many times for a reader that broadcasts it. recompute_on, recompute_ops: types of
     devices on which loops compute what another loop computes too where that moves less memory, and
-    the most operations of such a value.
+    the most operations of such a value. looked_up_readers: from so many readers on, what is read
+    through a position that is looked up has memory there.
 
     Of loops: loop_ops, loop_buffers: the largest body, the most buffers. row_bytes: the largest row
     of a tensor that is read again after a reduction; single_row_bytes: the same of fewer than
@@ -77,6 +78,7 @@ class Limits:
     row_scalar_readers: int = MEASURED.row_scalar_readers
     row_scalar_ops: int = MEASURED.row_scalar_ops
     recompute_ops: int = MEASURED.recompute_ops
+    looked_up_readers: int = MEASURED.looked_up_readers
     fusion: bool = True
     share_memory: bool = True
 

@@ -91,6 +91,7 @@ class Tuning:
     row_scalar_readers: int
     row_scalar_ops: int
     recompute_ops: int
+    looked_up_readers: int
     order_gain: float
     added_rows_bytes: int
     added_rows_widths: tuple[int, int]

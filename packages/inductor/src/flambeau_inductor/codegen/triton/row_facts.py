@@ -127,13 +127,18 @@ def read_once(loop: Loop) -> bool:
     return depth(loop) == 1 and not any(i.index.vars & along for i in stores)
 
 
-def shared_by_rows(loop: Loop) -> int:
-    """How many operands are read once, and combined with what all rows share: matrices that are
-    multiplied by a vector. 0 where there is nothing of the kind."""
-    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+def shared_by_rows(loop: Loop) -> tuple[int, int]:
+    """Bytes that are read of each element of a row, once: its own, and those that neighbours share,
+    as matrices do that are multiplied by a vector. Zeros where there is nothing of the kind."""
+    along = {axis.var for axis in loop.r}
+    if not loop.x or not read_once(loop):
+        return 0, 0
+    inner, row = loop.r[-1].var, loop.x[-1].var
     loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
-    shared = any(not i.index.vars & rows for i in loads)
-    return len(elements_of(loop)) if shared and read_once(loop) else 0
+    own = [i for i in loads if row in i.index.vars]
+    bytes_own = sum(i.dtype.itemsize for i in own if i.index.coefficient(inner))
+    shared = sum(i.dtype.itemsize for i in loads if i not in own)
+    return (bytes_own, shared) if bytes_own and shared else (0, 0)
 
 
 def reduces_across(loop: Loop) -> bool:

@@ -153,14 +153,14 @@ HELD_WARPS, HELD_REGISTERS = 16, 64
 computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
-SHARED_BLOCK = 8192
-"""Elements of a program's rows, of all operands together, that are multiplied by the same vector:
-it is read once for them."""
+SHARED_BLOCK, SHARED_THREAD, SHARED_MOST = 8192, 64, 2
+"""Bytes of a program's rows that are multiplied by the same vector, and of those of a thread; the
+vector's bytes are at most so many times theirs (docs/decisions/0027-launches-of-decoding.md)."""
 SUMS_BLOCK, SUMS_WARPS = 4096, 4
 """Of rows with several operands that are read once: elements and warps of a block."""
 HELD_ROW = 4096
 """Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
-FEW_ROWS_WARPS, FEW_ROWS_ELEMENTS = 16, 8
+FEW_ROWS_WARPS, FEW_ROWS_ELEMENTS = 16, 4
 """Of fewer rows than multiprocessors: most warps of a row, and least elements of a thread."""
 HELD_AGAIN = 16
 """Instructions an element that may be computed again for that."""
@@ -205,14 +205,16 @@ def _row_reduction(loop: Loop, tuning: Tuning) -> Tiling:
     if padded > MAX_PERSISTENT:
         return looped(LOOPED_BLOCK, LOOPED_WARPS)
     at_once = REDUCTION_BLOCK // max(2, most)
-    operands = shared_by_rows(loop)
-    share = next_power_of_two(operands)
-    if operands:
-        at_once = SHARED_BLOCK // share
+    own, shared = shared_by_rows(loop)
+    if shared:
+        at_once = max(SHARED_BLOCK // own, padded * shared // (SHARED_MOST * own))
     together = max(1, min(at_once // padded, next_power_of_two(rows)))
     while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
         together //= 2
-    warps = _warps(together * padded * share)
+    warps = _warps(together * padded)
+    if shared:
+        warps = together * length * own // (32 * SHARED_THREAD)
+        warps = max(1, min(16, next_power_of_two(warps + 1) // 2))
     if padded == MAX_PERSISTENT and most == 4 and len(elements_of(loop)) == 1:
         warps *= 2
     deep = depth(loop) >= DEEP

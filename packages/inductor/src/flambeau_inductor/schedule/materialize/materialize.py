@@ -293,6 +293,7 @@ class _Cost:
     ops: int = 0
     expensive: int = 0
     loads: frozenset[Node] = frozenset()
+    looked_up: bool = False
 
 
 def _choose_anchors(made: MaterializationPlan, limits: Limits, again: frozenset[Node]) -> None:
@@ -344,6 +345,7 @@ def _cost(node: Node, costs: dict[Node, _Cost]) -> _Cost:
         own + sum(c.ops for c in below),
         expensive + sum(c.expensive for c in below),
         frozenset().union(*(c.loads for c in below)),
+        isinstance(define, Gather) or any(c.looked_up for c in below),
     )
 
 
@@ -360,6 +362,9 @@ def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limi
         return any(hint(_points(u)) > own for u in users)
     if len(users) <= 1:
         return False
+    waits = cost.looked_up and node.device.type in limits.recompute_on  # for a read, to read
+    if waits and len(users) >= limits.looked_up_readers:
+        return True
     big = [n for n in cost.loads if n.nbytes * 4 > node.nbytes]
     return cost.ops > limits.inline_ops or len(big) > limits.inline_loads
 
