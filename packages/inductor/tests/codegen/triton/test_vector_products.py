@@ -46,8 +46,8 @@ def test_a_thread_has_as_many_bytes_whatever_they_are(
     loop = product(MANY_ROWS, length, matrices, dtype, 1, torch.bfloat16)
     tiling = choose(loop)
     rows, row = (d.block for d in tiling.dimensions)
-    own, shared = shared_by_rows(loop)
-    assert (own, shared) == (matrices * dtype.itemsize, 2)
+    own, shared, vectors = shared_by_rows(loop)
+    assert (own, shared, vectors) == (matrices * dtype.itemsize, 2, 1)
     assert not tiling.looped and row >= length
     each = rows * length * own / (32 * tiling.warps)
     assert SHARED_THREAD <= each < 2 * SHARED_THREAD or tiling.warps in (1, 16)
@@ -59,9 +59,26 @@ def test_a_thread_has_as_many_bytes_whatever_they_are(
 def test_a_long_vector_is_read_for_enough_rows(dtype: torch.dtype, vectors: int) -> None:
     loop = product(MANY_ROWS, 8192, 1, dtype, vectors, F32)
     rows, _ = (d.block for d in choose(loop).dimensions)
-    own, shared = shared_by_rows(loop)
+    own, shared, _ = shared_by_rows(loop)
     assert shared == 4 * vectors
     assert rows * own * SHARED_MOST >= shared
+
+
+@pytest.mark.parametrize("length", [32, 2048, 8192])
+@pytest.mark.parametrize("several", [2, 4])
+def test_several_vectors_are_multiplied_by_one_row_at_a_time(several: int, length: int) -> None:
+    body: list[Instr] = [Load("matrix", loops.x() * length + loops.r(), torch.int8)]
+    body.append(Point("cast", (0,), F32))
+    for k in range(several):
+        at = len(body)
+        body += [Load("vectors", loops.r() + k * length, F32), Point("mul", (1, at), F32)]
+        body += [Reduce("sum", at + 1, F32), Store(f"out{k}", loops.x(), at + 2)]
+    loop = loops.loop("products", (MANY_ROWS,), (length,), body)
+    assert shared_by_rows(loop) == (1, 4 * several, several)
+    tiling = choose(loop)
+    rows, _ = (d.block for d in tiling.dimensions)
+    assert rows == 1
+    assert tiling.warps == max(1, length // (32 * SHARED_THREAD))
 
 
 def test_few_rows_keep_all_multiprocessors_busy() -> None:
@@ -71,4 +88,4 @@ def test_few_rows_keep_all_multiprocessors_busy() -> None:
 
 def test_what_is_read_again_after_a_sum_is_no_product() -> None:
     loop = loops.softmax(MANY_ROWS, 512)
-    assert shared_by_rows(loop) == (0, 0)
+    assert shared_by_rows(loop) == (0, 0, 0)

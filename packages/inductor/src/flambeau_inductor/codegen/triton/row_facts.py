@@ -127,18 +127,21 @@ def read_once(loop: Loop) -> bool:
     return depth(loop) == 1 and not any(i.index.vars & along for i in stores)
 
 
-def shared_by_rows(loop: Loop) -> tuple[int, int]:
+def shared_by_rows(loop: Loop) -> tuple[int, int, int]:
     """Bytes that are read of each element of a row, once: its own, and those that neighbours share,
-    as matrices do that are multiplied by a vector. Zeros where there is nothing of the kind."""
+    as matrices do that are multiplied by vectors; and vectors a matrix, or a part of one. Zeros
+    where there is nothing of the kind."""
     along = {axis.var for axis in loop.r}
     if not loop.x or not read_once(loop):
-        return 0, 0
+        return 0, 0, 0
     inner, row = loop.r[-1].var, loop.x[-1].var
     loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
-    own = [i for i in loads if row in i.index.vars]
-    bytes_own = sum(i.dtype.itemsize for i in own if i.index.coefficient(inner))
-    shared = sum(i.dtype.itemsize for i in loads if i not in own)
-    return (bytes_own, shared) if bytes_own and shared else (0, 0)
+    own = [i for i in loads if row in i.index.vars and i.index.coefficient(inner)]
+    shared = sum(i.dtype.itemsize for i in loads if row not in i.index.vars)
+    if not own or not shared:
+        return 0, 0, 0
+    sums = sum(isinstance(i, Reduce) for i in loop.body)
+    return sum(i.dtype.itemsize for i in own), shared, -(-sums // len(own))
 
 
 def reduces_across(loop: Loop) -> bool:

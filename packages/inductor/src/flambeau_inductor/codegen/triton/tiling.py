@@ -205,9 +205,11 @@ def _row_reduction(loop: Loop, tuning: Tuning) -> Tiling:
     if padded > MAX_PERSISTENT:
         return looped(LOOPED_BLOCK, LOOPED_WARPS)
     at_once = REDUCTION_BLOCK // max(2, most)
-    own, shared = shared_by_rows(loop)
+    own, shared, vectors = shared_by_rows(loop)
     if shared:
         at_once = max(SHARED_BLOCK // own, padded * shared // (SHARED_MOST * own))
+    if vectors > 1:  # sums of each of them cross the threads, for every row
+        at_once = padded
     together = max(1, min(at_once // padded, next_power_of_two(rows)))
     while together > 1 and rows // together < 2 * tuning.machine.multiprocessors:
         together //= 2
