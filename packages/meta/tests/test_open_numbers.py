@@ -26,7 +26,7 @@ def outcome(call, number):
         return type(error).__name__
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("numbers", [(-3, -5, 6), (3, -3, -5)], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_number_of_another_sign(name, numbers):

@@ -209,6 +209,7 @@ def primitive(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
     return torch.ops.flambeau_prims.attention.default(q, k, v, bias, 0.0, False)[0]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("groups", [2, 6])
 @pytest.mark.parametrize("biased", [False, True])
 def test_attention_of_one_query_reads_repeated_heads_where_they_lie(

@@ -44,6 +44,7 @@ def run(*arguments, folder):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("what", WAYS)
 def test_a_script(what, tmp_path):
     folder = tmp_path / "below"
