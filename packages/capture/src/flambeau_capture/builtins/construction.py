@@ -46,7 +46,7 @@ from flambeau_capture.values.functions.call_rules import (
 from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.higher_order.context_managers import INDEXING_MODES, IndexingMode
-from flambeau_capture.values.numpy.arrays import rules
+from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.attributes import (
     assume_making,
     assume_special_methods,
