@@ -59,7 +59,7 @@ from flambeau_capture.values.objects.exceptions import ExceptionValue, StandIns
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
-from flambeau_capture.values.tensors.wrapper_subclasses import constructed
+from flambeau_capture.values.tensors.subclasses.wrapper_subclasses import constructed
 
 _NOT_MADE = 1 << 7  # of a class that only C makes instances of
 
