@@ -40,6 +40,7 @@ def test_a_number_of_another_sign(name, numbers):
             torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("mode", ["circular", "reflect", "replicate"])
 def test_padding_of_every_open_size(mode):
     def program(x):
