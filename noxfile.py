@@ -541,12 +541,13 @@ def _import_name(package: str) -> str:
 
 @nox.session(venv_backend="none")
 def layers(session: nox.Session) -> None:
-    """Who may import whom, between packages and inside each; and nobody torch's compile stack."""
+    """Who may import whom, between packages and inside each, in no circle; nobody torch's stack."""
     python = _environment(session, "tools")
     _pip(session, python, "import-linter")
     environment = {"PYTHONPATH": os.pathsep.join(SOURCES)}
     lint_imports = str(Path(python).with_name("lint-imports"))
     session.run(lint_imports, external=True, env=environment)
+    session.run(python, "tools/circles.py", external=True)
     session.run(python, "tools/forbidden.py", external=True)
 
 

@@ -175,7 +175,7 @@ NUMBERS_CHECKED = [
 ]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("line", NUMBERS_CHECKED)
 def test_a_check_outlives_what_is_learnt_from_it(line: str, backend: str) -> None:

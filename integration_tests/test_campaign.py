@@ -20,7 +20,8 @@ from flambeau_prims.sweep import database
 from integration_tests.campaign import serving, verdicts
 from integration_tests.campaign.exactness import UNSET_OF_NAN
 from integration_tests.campaign.families import operators
-from integration_tests.campaign.judging import Judge, far
+from integration_tests.campaign.judging import Judge
+from integration_tests.campaign.nearness import far
 from integration_tests.campaign.observing import Setting, played
 from integration_tests.campaign.program import Call, Program, from_json, script
 from integration_tests.campaign.shrinking import shrink
@@ -455,7 +456,7 @@ ORDERS = {
 @pytest.mark.parametrize("name", ORDERS)
 def test_what_the_order_of_terms_decides(name, monkeypatch):
     row, value, same = ORDERS[name]
-    monkeypatch.setattr("integration_tests.campaign.judging._overflows", lambda t: False)
+    monkeypatch.setattr("integration_tests.campaign.judging.may_overflow", lambda t: False)
     given = {"x1": f"torch.tensor([{list(row)}])".replace("inf", "float('inf')")}
     whole = program("v = x1.sum(1)", steps=True, calls=(Call(given),))
     eager = played(whole, lambda f: f)

@@ -201,7 +201,7 @@ def hold(
     assert "left to Python" not in str(report)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize(("name", "backend"), CASES.by_backend())
 def test_one_graph_for_every_count(name: str, backend: str) -> None:
     one = CASES[name]

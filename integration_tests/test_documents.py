@@ -1,4 +1,4 @@
-"""Every Python block in the READMEs and the docs runs as it stands.
+"""Every Python block in the READMEs and the docs runs as it stands: of the docs, a slice each time.
 
 Each block is a process of its own, forked from one that has compiled a function before; all blocks
 of a page that says so are one program.
@@ -25,13 +25,11 @@ ONE_PROGRAM = "<!-- the blocks of this page are one program -->"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks():
-    pages = [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *sorted(ROOT.glob("packages/*/README.md")),
-    ]
-    pages += sorted((ROOT / "docs").rglob("*.md"))
+READMES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("packages/*/README.md"))]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+def blocks(pages):
     for page in pages:
         text = page.read_text(encoding="utf-8")
         found = BLOCK.findall(text)
@@ -83,8 +81,18 @@ def starter():
         process.stdin.close()
 
 
-@pytest.mark.parametrize("block", list(blocks()))
+@pytest.mark.parametrize("block", list(blocks(READMES)))
 def test_block_runs(block, tmp_path, starter):
+    run_block(block, tmp_path, starter)
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("block", list(blocks(PAGES)))
+def test_block_of_a_page_runs(block, tmp_path, starter):
+    run_block(block, tmp_path, starter)
+
+
+def run_block(block, tmp_path, starter):
     program = tmp_path / "example.py"
     program.write_text(block, encoding="utf-8")
     starter.stdin.write(f"{program}\n")

@@ -50,6 +50,7 @@ def played(program, wrap):
     return states, [str(item) for item in log], errors
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
 @pytest.mark.parametrize("refused", REFUSED)
 def test_what_came_before_the_error_has_happened(refused, backend):

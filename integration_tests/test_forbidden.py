@@ -12,6 +12,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_package_names_it(package):
     folder = Path(importlib.import_module(package).__file__).parent

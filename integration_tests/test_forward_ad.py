@@ -85,7 +85,7 @@ DRIVERS: dict[str, Driver] = {
 }
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_tangents_are_those_of_eager(name: str, driver: str) -> None:

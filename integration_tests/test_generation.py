@@ -7,6 +7,7 @@ from integration_tests.generation import MOST, measured
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_prompts_of_many_lengths(family: str, cache: str) -> None:

@@ -78,6 +78,7 @@ def outcome(call: Callable[[Tensor], Tensor]) -> Any:
     return leaf.grad
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", [function_of, operator_of])

@@ -183,6 +183,7 @@ def cases():
         yield "inductor", mode, "Argument", PARTS
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("backend", "mode", "holder", "order"), list(cases()))
 def test_dropped_weights_are_gone(no_collection, backend, holder, mode, order):
     held = HOLDERS[holder](backend)

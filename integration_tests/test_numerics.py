@@ -28,7 +28,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("dtype", numerics.DTYPES, ids=str)
 def test_special_values(dtype: torch.dtype) -> None:
     every = numerics.cases(dtype)

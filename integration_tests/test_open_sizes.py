@@ -231,6 +231,7 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs(seed: int) -> None:
     draw = random.Random(seed)

@@ -51,7 +51,7 @@ def _like(plain: Any) -> Any:
     return tuple(map(_like, plain))
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("label", LABELS)
 def test_what_is_written(label: str) -> None:
     entry = database.by_name()[label]

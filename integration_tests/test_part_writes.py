@@ -53,7 +53,7 @@ def _program(seed: int) -> Callable[..., Any]:
     return program
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_writes(seed: int) -> None:
     program = _program(seed)

@@ -205,7 +205,7 @@ def test_through_primitives_alone(name: str) -> None:
     assert differences(name, other, *dtypes) == []
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_compiled(name: str) -> None:
     other = flambeau.compile(OPERATIONS[name])
@@ -275,6 +275,7 @@ ON_A_GPU = ("index_add", "index_add_last", "index_add_vector", "index_copy", "in
             "index_put_added", "embedding")  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ON_A_GPU)
 def test_by_the_meaning_of_programs_for_a_gpu(name: str) -> None:
     """A GPU cannot raise errors of several classes: only that it ends is asked for."""

@@ -28,7 +28,7 @@ def by_backend() -> Iterator[object]:
             yield pytest.param(subject.CASES[name], backend, id=f"{name}-{backend}")
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(("one", "backend"), by_backend())
 def test_one_graph(one: Case, backend: str) -> None:
     torch.manual_seed(0)

@@ -170,7 +170,7 @@ def observed(function, made, size, grad):
     return facts, [*values, gradient, *(each.detach() for each in arguments), torch.rand(1)]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CASES)
 def test_at_open_sizes(name):
     for function, made in CASES[name]:

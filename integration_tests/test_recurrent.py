@@ -34,6 +34,7 @@ def test_an_lstm_trains_as_in_eager_and_stays_a_library_call(layers: int) -> Non
         assert torch.allclose(compiled(x)[0], net(x)[0], atol=1e-6)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("both", "first"), [(False, True), (True, False)], ids=["one way", "both ways, time first"]
 )

@@ -51,6 +51,7 @@ def outcome(call, x):
     return found if isinstance(found, tuple) else (found,)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_prims"])
 @pytest.mark.parametrize("name", CALLS)
 def test_ranks_are_taken_as_eager_takes_them(name, backend):

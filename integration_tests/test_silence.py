@@ -28,6 +28,7 @@ REFUSED: dict[str, tuple[Callable[..., object], torch.Tensor, torch.Tensor]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_program_that_raises(

@@ -27,7 +27,7 @@ SOME = {
 MODES = ("inference", "training")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("family", "name"), [(f, n) for f, names in SOME.items() for n in names])
 def test_a_model_is_one_graph_and_right(family, name, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -86,6 +86,7 @@ def test_gradient(operation, form, backend):
     same(with_gradients(compiled, make), with_gradients(fn, make))
 
 
+@pytest.mark.sweep(6)
 @BACKEND
 @WITH_GRADIENT
 @OPERATION
@@ -141,6 +142,7 @@ def twice(data, mask):
     return TwoTensor(data, data * 2)
 
 
+@pytest.mark.sweep(5)
 @BACKEND
 @OPERATION
 @pytest.mark.parametrize("build", [made, twice], ids=lambda fn: fn.__name__)

@@ -20,6 +20,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("result", RESULTS)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_as_eager(pair, result) -> None:

@@ -62,6 +62,7 @@ def sum_of(found):
     return sum(found) if isinstance(found, (tuple, list)) else found
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_eager_answers_where_a_fake_is_wrong(name):
     computed, fake = WRONG[name]

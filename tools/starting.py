@@ -36,6 +36,8 @@ READ_LATE_PREFIXES = ("FLAMBEAU_", "PYTEST_", "TORCHINDUCTOR_", "XDG_")
 OURS = ("flambeau", "tests", "integration_tests", "tools", "benchmarks")
 #: numpy's matrix products begin threads where they are imported, and a fork has none of them
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+#: whether torch imports the packages that say they are its backends, of which the product is one
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 #: of a message between processes
 MOST_BYTES = 100_000
 
@@ -72,7 +74,7 @@ def start(options: list[str], environment: dict[str, str], seed: int) -> Starter
     with there:
         process = subprocess.Popen(
             [sys.executable, *options, __file__, str(there.fileno())],
-            env={**ONE_THREAD, "PYTHONHASHSEED": str(seed), **environment},
+            env={**ONE_THREAD, "PYTHONHASHSEED": str(seed), **environment, AUTOLOAD: "0"},
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
@@ -259,13 +261,15 @@ def main() -> None:
     import gc  # here: only the process that forks needs it
 
     path = [place for place in sys.path if place != str(Path(__file__).parent)]
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what every compile needs
+    import torch.fx.experimental.symbolic_shapes  # what every compile needs
 
     gc.freeze()
     with open("/proc/self/status") as status:
         assert "\nThreads:\t1\n" in status.read(), "a process with threads cannot be forked"
     program = program_of(serve(socket.socket(fileno=int(sys.argv[1]))), path)
     sys.excepthook = without_this_file
+    if os.environ.get(AUTOLOAD, "1") == "1":
+        torch._import_device_backends()
     program()
 
 

@@ -102,10 +102,11 @@ def without_stacks() -> None:
     none = {"format_stack": list, "extract_stack": traceback.StackSummary}
     for module in (torch.cuda, torch.xpu, torch.mtia, torch._subclasses.fake_tensor):
         module.traceback = types.SimpleNamespace(**vars(traceback) | none)  # type: ignore[attr-defined]
-    if {"flambeau_prims.sweep", "torch.testing._internal.common_utils"} & sys.modules.keys():
-        from torch.testing._internal import common_utils  # here: two seconds, where it is wanted
-
-        common_utils.extract_test_fn = lambda: None
+    tools_of_tests = sys.modules.get("torch.testing._internal.common_utils")
+    if "flambeau_prims.sweep.database" in sys.modules:
+        tools_of_tests = sys.modules["flambeau_prims.sweep.database"].tools_of_tests()
+    if tools_of_tests is not None:
+        tools_of_tests.extract_test_fn = lambda: None  # type: ignore[attr-defined]
 
 
 # --- random numbers -------------------------------------------------------------------------------

@@ -25,11 +25,25 @@ from integration_tests.campaign.exactness import (
     in_any_order,
     pointwise,
 )
+from integration_tests.campaign.moved_operands import (
+    is_inexact,
+    is_whole,
+    may_overflow,
+    nudged,
+    rolled,
+    surrounded,
+    widened,
+)
+from integration_tests.campaign.nearness import (
+    FACTOR,
+    far,
+    same_bits,
+    same_but_zeros,
+    shown_difference,
+)
 from integration_tests.campaign.observing import Kept, Seen, Setting, namespace, played
 from integration_tests.campaign.program import Program
 
-FACTOR = 4.0
-ROUNDINGS = 8
 NUDGES = (1, 2, 3)
 #: at need: a sum that cancels may come out as 0 a few times, and with its rounding error the next
 MORE_NUDGES = tuple(range(4, 20))
@@ -37,8 +51,6 @@ MORE_NUDGES = tuple(range(4, 20))
 AGAIN = 3
 #: by how much operands are rolled to see what the order of their terms does
 ROLLS = (1, 2, 3, 4)
-#: elements before and after an operand that are given values, to see whether eager reads them
-AROUND = 4096
 
 
 @dataclass(frozen=True)
@@ -213,7 +225,7 @@ class Judge:
             return []  # eager does not give the same twice
         others = [each.value for each in nudged if isinstance(each, Kept)]
         reference = wide.value if isinstance(wide, Kept) else None
-        if not _inexact(want):
+        if not is_inexact(want):
             if any(not same_bits(want, other) for other in others):
                 return []
             return [Difference("value", path, shown_difference(want, got))]
@@ -299,11 +311,11 @@ class Judge:
         first, other = (
             _again(
                 statement, name, where, before, path,
-                lambda t, b=byte: _surrounded(t, b), self.program.seed,
+                lambda t, b=byte: surrounded(t, b), self.program.seed,
             )
             for byte in (0, 0x3E)
         )  # fmt: skip
-        if first is None or other is None or first.shape != other.shape or not _inexact(first):
+        if first is None or other is None or first.shape != other.shape or not is_inexact(first):
             return []
         return [(first != other) & ~(first.isnan() & other.isnan())]
 
@@ -328,7 +340,7 @@ class Judge:
         if exact(noted, [want, *used]) or not operands:
             return "exact: " + shown_difference(want, got)
         seed = self.program.seed
-        reference = _again(statement, name, where, before, path, _widened, seed, torch.float64)
+        reference = _again(statement, name, where, before, path, widened, seed, torch.float64)
         others = []
         for nudge in NUDGES:
             other = _again(
@@ -337,22 +349,22 @@ class Judge:
                 where,
                 before,
                 path,
-                lambda t, n=nudge: _nudged(t, n),
+                lambda t, n=nudge: nudged(t, n),
                 self.program.seed,
             )
             others += [] if other is None else [other]
-        if not _inexact(want):
+        if not is_inexact(want):
             return (
                 None if any(not same_bits(want, o) for o in others) else shown_difference(want, got)
             )
         if in_any_order(noted) and "DEVICE" not in statement:
             others += self._reordered(statement, name, where, want, got, before, path)
         unsure = []
-        if torch.finfo(want.dtype).bits < 64 and any(map(_whole, operands)):
+        if torch.finfo(want.dtype).bits < 64 and any(map(is_whole, operands)):
             moved = [
                 _again(
                     statement, name, where, before, path,
-                    lambda t, n=n: _nudged(t.double(), n) if _whole(t) else _widened(t),
+                    lambda t, n=n: nudged(t.double(), n) if is_whole(t) else widened(t),
                     seed, torch.float64,
                 )
                 for n in NUDGES
@@ -362,7 +374,7 @@ class Judge:
         if reference is not None and reference.shape == got.shape:
             reference = but_unset(noted, reference, got.to(reference))
         finite = all(bool(torch.isfinite(t).all()) for t in used)
-        overflows = not pointwise(noted) and finite and any(map(_overflows, used))
+        overflows = not pointwise(noted) and finite and any(map(may_overflow, used))
         off = eagers_error(noted)
         cancelled = [room for room in noted.cancelled if room.shape == want.shape]
         return far(
@@ -378,12 +390,12 @@ class Judge:
             return []
         found = [
             _again(
-                statement, name, where, before, path, lambda t, n=n: _rolled(t, n),
+                statement, name, where, before, path, lambda t, n=n: rolled(t, n),
                 self.program.seed,
             )
             for n in ROLLS
         ]  # fmt: skip
-        return [_rolled(t, -n) for t, n in zip(found, ROLLS, strict=True) if t is not None]
+        return [rolled(t, -n) for t, n in zip(found, ROLLS, strict=True) if t is not None]
 
 
 def _leaf_of(run: list[Seen] | None, number: int, path: str) -> Any:
@@ -417,54 +429,6 @@ def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         made = [_mapped(v, change) for v in value]
         return made if isinstance(value, list) else tuple(made)
     return value
-
-
-def _inexact(t: torch.Tensor) -> bool:
-    return t.dtype.is_floating_point or t.dtype.is_complex
-
-
-def _widened(t: torch.Tensor) -> torch.Tensor:
-    if t.dtype.is_complex:
-        return t.to(torch.complex128)
-    return t.double() if t.dtype.is_floating_point else t
-
-
-def _whole(t: torch.Tensor) -> bool:
-    """Whether double precision may not hold what it has."""
-    return not _inexact(t) and t.dtype != torch.bool
-
-
-def _nudged(t: torch.Tensor, nudge: int) -> torch.Tensor:
-    if not _inexact(t):
-        return t
-    g = torch.Generator().manual_seed(nudge)
-    signs = 2 * torch.randint(0, 2, t.shape, generator=g) - 1
-    step = (signs * torch.finfo(t.dtype).eps).to(t.device)
-    return (_widened(t) * (1 + step)).to(t.dtype)
-
-
-def _rolled(t: torch.Tensor, n: int) -> torch.Tensor:
-    """The same, each element n places on along every dimension."""
-    return t.roll([n] * t.dim(), [*range(t.dim())]) if t.dim() else t
-
-
-def _surrounded(t: torch.Tensor, byte: int) -> torch.Tensor:
-    """Floating-point numbers with the same strides, in memory whose rest is of this byte."""
-    if not _inexact(t) or t.layout != torch.strided or not t.numel():
-        return t
-    t = t.detach().resolve_conj().resolve_neg()
-    span = 1 + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))
-    size = (span + 2 * AROUND) * t.element_size()
-    memory = torch.full((size,), byte, dtype=torch.uint8, device=t.device).view(t.dtype)
-    memory[AROUND : AROUND + span] = t.as_strided((span,), (1,))
-    return memory.as_strided(t.shape, t.stride(), AROUND)
-
-
-def _overflows(t: torch.Tensor) -> bool:
-    """Whether products of what is finite here may be infinite."""
-    if not _inexact(t):
-        return False
-    return bool(t.numel()) and float(t.abs().max()) > torch.finfo(t.dtype).max ** 0.5
 
 
 def _versions(value: Any) -> list[int]:
@@ -558,120 +522,3 @@ def _as_number(leaf: Any) -> float | None:
     if isinstance(leaf, str) and leaf.startswith("float "):
         return float(leaf[6:])
     return None
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Equal, with NaN for NaN and the sign of zero."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if one.layout != torch.strided:
-        one, other = one.to_dense(), other.to_dense()
-    if one.dtype.is_complex:
-        return same_bits(torch.view_as_real(one), torch.view_as_real(other))
-    if not one.dtype.is_floating_point:
-        return torch.equal(one, other)
-    return bool(_equal(one, other).all())
-
-
-def same_but_zeros(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Equal, with NaN for NaN, whatever the signs of zeros."""
-    if one.shape != other.shape or not one.dtype.is_floating_point or one.layout != torch.strided:
-        return False
-    return one.dtype == other.dtype and torch.allclose(one, other, 0, 0, equal_nan=True)
-
-
-def _equal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    nan = one.isnan() & other.isnan()
-    return nan | ((one == other) & (one.signbit() == other.signbit()))
-
-
-def shown_difference(want: torch.Tensor, got: torch.Tensor) -> str:
-    """How many elements differ, and the first."""
-    if want.dtype.is_complex:
-        want, got = torch.view_as_real(want.contiguous()), torch.view_as_real(got.contiguous())
-    apart = ~_equal(want, got) if want.dtype.is_floating_point else want != got
-    at = int(apart.flatten().nonzero()[0]) if apart.any() else 0
-    first, second = (t.flatten()[at].item() for t in (want, got))
-    kind = str(want.dtype).removeprefix("torch.")
-    text = f"{int(apart.sum())}/{want.numel()} differ, first at {at}: {first!r}"
-    return f"{text}, compiled {second!r} ({kind})"
-
-
-def far(
-    want: torch.Tensor, got: torch.Tensor, reference: torch.Tensor | None,
-    others: Sequence[torch.Tensor], mixing: bool = True, off: float = 0.0,
-    unsure: Sequence[torch.Tensor] = (), overflows: bool = False,
-    more: Sequence[torch.Tensor] = (),
-) -> str | None:  # fmt: skip
-    """None if what was computed is as near to the reference as rounding allows, and what the
-    reference itself is `off`, beside 1 or the value. others: the same of operands moved by a
-    rounding error; unsure: the reference of whole operands moved by one of double precision.
-    overflows: whether parts of a sum may leave the range, whose order decides where and how. more:
-    what each element may be off by besides. A complex number is off beside its modulus, either part
-    of it: so are products and quotients (Higham, Accuracy and Stability of Numerical Algorithms,
-    lemma 3.5)."""
-    if want.dtype.is_complex:
-        parts = [torch.view_as_real(t.resolve_conj().contiguous()) for t in (want, got)]
-        wide = (
-            None
-            if reference is None or not reference.dtype.is_complex
-            else (torch.view_as_real(reference.resolve_conj().contiguous()))
-        )
-        nudged = [
-            torch.view_as_real(o.resolve_conj().contiguous())
-            for o in others
-            if o.shape == want.shape
-        ]
-        moved = [
-            torch.view_as_real(u.resolve_conj().contiguous()) for u in unsure if u.is_complex()
-        ]
-        size = (want if wide is None or reference is None else reference).to(torch.complex128).abs()
-        size = size.nan_to_num(0.0, 0.0, 0.0) * ROUNDINGS * torch.finfo(want.dtype).eps
-        both = size.unsqueeze(-1).expand(parts[0].shape)
-        return far(parts[0], parts[1], wide, nudged, mixing, off, moved, overflows, [both])
-    info = torch.finfo(want.dtype)
-    w, g = want.double(), got.double()
-    others = [o.double() for o in others if o.shape == want.shape]
-    known = (
-        reference is not None and reference.shape == want.shape and reference.is_floating_point()
-    )
-    ref = reference.double() if known and reference is not None else w
-    room = torch.zeros_like(w)
-    loose = torch.zeros_like(w, dtype=torch.bool)
-    for other in others:
-        apart = (other - w).abs()
-        loose |= ~torch.isfinite(apart) & ~((other == w) | (other.isnan() & w.isnan()))
-        room = torch.maximum(room, apart.nan_to_num(0.0, 0.0, 0.0))
-    error = (w - ref).abs().nan_to_num(0.0, 0.0, 0.0)
-    usual = error[torch.isfinite(w) & torch.isfinite(ref)]
-    scale = ref.abs().nan_to_num(0.0, 0.0, 0.0)
-    tiny = float(info.smallest_normal) * info.eps * 4
-    if mixing:  # any element may carry the error of the greatest
-        greatest = [float(t.max()) if t.numel() else 0.0 for t in (usual, room, scale)]
-        room = FACTOR * (room + max(greatest[:2])) + ROUNDINGS * info.eps * greatest[2]
-    else:  # what the argument's own rounding makes, where that is not all of the result
-        room = torch.minimum(FACTOR * room, 16 * info.eps * scale.clamp(min=1.0))
-    allowed = FACTOR * error + room + ROUNDINGS * info.eps * scale + tiny
-    # what is no number where others are (0 * log(0) of a branch that is not taken) allows nothing
-    rooms = (each.nan_to_num(0.0, float("inf"), 0.0) for each in more)
-    allowed = sum(rooms, allowed + off * scale.clamp(min=1.0))
-    for other in unsure if known else ():  # what the reference does not know either
-        if other.shape == ref.shape and other.is_floating_point():
-            apart = (other.double() - ref).abs().nan_to_num(0.0, 0.0, 0.0)
-            allowed = torch.maximum(allowed, FACTOR * apart)
-    near = (g - ref).abs() <= allowed
-    same = (g == ref) | (g.isnan() & ref.isnan()) | (g == w) | (g.isnan() & w.isnan())
-    limit = (scale >= 0.99 * info.max) & (g.abs() >= 0.98 * info.max)
-    if reference is not None and known:  # eager left the range on the way: so may the other
-        left = torch.isfinite(ref) & ~torch.isfinite(w)
-        loose |= left if mixing else left & ~torch.isfinite(g)
-    if overflows:
-        loose |= ~torch.isfinite(w)
-    bad = ~(near | same | limit | loose)
-    if not bad.any():
-        return None
-    at = int(bad.flatten().nonzero()[0])
-    values = [t.flatten()[at].item() for t in (w, g, ref, allowed)]
-    kind = str(want.dtype).removeprefix("torch.")
-    text = "{:.9g}, compiled {:.9g}, in double {:.9g}, allowed {:.3g}".format(*values)
-    return f"{int(bad.sum())}/{want.numel()} differ, first at {at}: {text} ({kind})"

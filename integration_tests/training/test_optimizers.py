@@ -33,6 +33,7 @@ def take(step, own, gradients):
     step()
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_are_eagers(name):
     eager, own = parameters(), parameters()

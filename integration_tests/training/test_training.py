@@ -85,6 +85,7 @@ def losses(make, compiled, schedule=None, steps=STEPS):
     return seen, step
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_step_of_an_optimizer_is_compiled(name):
     found, step = losses(OPTIMIZERS[name], compiled=True)

@@ -51,7 +51,7 @@ def seen(run: Any, z: torch.Tensor) -> Any:
     return about, y.detach().resolve_conj().resolve_neg(), z.grad
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("decomposed", [False, True])
 @pytest.mark.parametrize("source", FROM)

@@ -188,6 +188,7 @@ def compare(case: tuple[Kind, bool, str], argument: str, returned: str, leaf: bo
         torch.testing.assert_close(observed(compiled, leaf, double), expected)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("argument", ARGUMENTS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_function_of_the_users(kind: Kind, argument: str) -> None:

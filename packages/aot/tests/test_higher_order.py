@@ -70,6 +70,7 @@ def frozen_scale(x, w):
     return (x @ w / (scale + 1)).tanh()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "fn",
     [

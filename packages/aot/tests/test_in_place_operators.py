@@ -112,7 +112,7 @@ def dtypes_and_forms() -> list[tuple[torch.dtype, torch.dtype, bool]]:
     ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize(("own", "other", "in_place"), dtypes_and_forms())
 def test_dtypes_that_eager_refuses_are_refused(
     own: torch.dtype, other: torch.dtype, in_place: bool

@@ -72,6 +72,7 @@ def upstream(fn: Callable[..., Any], given: list[Tensor], cotangent: str) -> lis
     return sorted(seen, key=lambda item: (item[0].shape, item[0].sum()))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("seen", [requested, hooked, upstream])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_lie_as_in_eager(name: str, seen: Callable[..., list[Any]]) -> None:

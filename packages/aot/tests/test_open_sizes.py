@@ -43,6 +43,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("partition", [min_cut_partition, save_all])
 @pytest.mark.parametrize("training", [False, True])
@@ -190,6 +191,7 @@ def test_operators_that_resize_are_all_called() -> None:
     assert {name for name in found if not name.endswith("_aa")} == {*RESIZED}
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("by", [{"scale_factor": 2.0}, {"size": 5}], ids=str)
 @pytest.mark.parametrize("name", RESIZED)
 def test_images_resized_by_factors_are_eagers_at_open_sizes(name: str, by: dict) -> None:

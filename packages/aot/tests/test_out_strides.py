@@ -52,7 +52,7 @@ def out_like(result: torch.Tensor, layout: str) -> torch.Tensor:
     return made.permute([order.index(d) for d in range(3)]).clone()
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("of", LAYOUTS)
 @pytest.mark.parametrize("to", LAYOUTS)
 def test_an_out_keeps_its_strides(of: str, to: str) -> None:

@@ -42,6 +42,7 @@ def outcome(run, x):
         return None, None, error
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("write", WRITES)
 def test_every_two_views(write) -> None:
     done = refused = 0

@@ -72,6 +72,7 @@ def gradients(call: Callable[..., Any], behind: str, second: str) -> list[Any]:
 CASES = [*itertools.product(("curved", "flat"), ("alone", "penalty"))]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", LINEAR)
 def test_parts_of_a_linear_one_add_up(name: str) -> None:
     fn = program(LINEAR[name])

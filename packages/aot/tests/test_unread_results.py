@@ -224,6 +224,7 @@ TRANSFORMS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_what_a_transform_hides_keeps_its_strides(name: str, transform: str) -> None:

@@ -116,6 +116,7 @@ WRITES: list[Callable[..., Any]] = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("take", range(len(ALIASES)))
 @pytest.mark.parametrize("rows", [0, 2])
 def test_a_write_through_an_alias_of_what_is_kept(take: int, rows: int) -> None:

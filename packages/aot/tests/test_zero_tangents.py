@@ -126,6 +126,7 @@ FORWARD = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("nest", FORWARD.values(), ids=FORWARD)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("function", ONE_SIDED.values(), ids=ONE_SIDED)

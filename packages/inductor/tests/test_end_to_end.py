@@ -55,7 +55,7 @@ def run(
     return compiled
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", CASES)
 def test_programs_of_every_lowering(name: str):
     torch.manual_seed(0)

@@ -33,6 +33,7 @@ FUELS = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("fuel", FUELS, ids=str)
 def test_any_amount_gives_the_same_answer(fuel, tmp_path):
     gm, x, expected = graph()

@@ -19,7 +19,8 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.samples.cases import Case, cases_of
+from flambeau_prims.conformance.samples.cases import cases_of
+from flambeau_prims.conformance.samples.registry import Case
 from torch import Tensor, fx
 
 from tests.evaluated import compiled

@@ -26,7 +26,7 @@ def outcome(call, number):
         return type(error).__name__
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("numbers", [(-3, -5, 6), (3, -3, -5)], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_number_of_another_sign(name, numbers):
@@ -40,6 +40,7 @@ def test_a_number_of_another_sign(name, numbers):
             torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("mode", ["circular", "reflect", "replicate"])
 def test_padding_of_every_open_size(mode):
     def program(x):

@@ -7,7 +7,7 @@ import torch
 from flambeau_prims.coverage import classify, is_inert, leaf_reason, survey
 from flambeau_prims.coverage.__main__ import main
 from flambeau_prims.coverage.leaves import LEAVES
-from flambeau_prims.decomposition_table import decompositions
+from flambeau_prims.decomposition_choice import decompositions
 
 aten = torch.ops.aten
 SURVEY = survey()

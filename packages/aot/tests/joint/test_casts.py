@@ -41,6 +41,7 @@ def written(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 CASTS = {twice: 1, with_itself: 1, left_between: 2, not_remembered: 2, written: 2}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("program", list(CASTS), ids=lambda fn: fn.__name__)
 @pytest.mark.parametrize("kind", ["leaf", "not a leaf"])
 def test_a_leaf_is_cast_as_often_as_in_eager(program: Callable[..., Any], kind: str) -> None:
@@ -57,6 +58,7 @@ def test_a_leaf_is_cast_as_often_as_in_eager(program: Callable[..., Any], kind: 
     assert torch.equal(seen[0][1], seen[1][1])
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("program", list(CASTS), ids=lambda fn: fn.__name__)
 def test_how_often(program: Callable[..., Any]) -> None:
     """Casts back to float32 of a gradient with respect to the weight."""

@@ -93,7 +93,7 @@ def described(value: torch.Tensor, others: list[Any]) -> Gradient:
     )
 
 
-@pytest.mark.sweep(40)
+@pytest.mark.sweep(80)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=name_of)
 def test_gradients_of(op: Any) -> None:

@@ -8,6 +8,7 @@ from .check import DTYPE, LAYOUTS, check, name_of
 DIFFERENTIABLE = [op for op in op_db if op.supports_autograd and DTYPE in op.dtypes]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("op", DIFFERENTIABLE[::12], ids=name_of)
 def test_operator(op) -> None:
     verdict = check(op, samples=1)

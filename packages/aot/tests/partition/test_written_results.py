@@ -123,7 +123,7 @@ def of_an_input(name: str, place: str, whole: bool) -> Callable[[torch.Tensor], 
     return program
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", list(IN_PLACE))
 @pytest.mark.parametrize("make", [of_a_part, of_an_input], ids=lambda make: make.__name__)
 def test_a_write_to_what_the_program_has_written_to_in_part(make: Any, name: str) -> None:

@@ -21,7 +21,7 @@ _NAMES = {
     "observe.logs": "set_logs",
     "declared_shapes": "Dim",
     "exporting": "export Exported TensorForm",
-    "observe.frame_recording": "replay",
+    "observe.frame_replay": "replay",
     "observe.profile": "CompileProfiler compile_times",
     "backends": "list_backends register_backend",
     "options": "Options",

@@ -77,7 +77,7 @@ def called(names, kind, turn):
     return shown(answer), words
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.filterwarnings("ignore::flambeau_capture.errors.CaptureWarning")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

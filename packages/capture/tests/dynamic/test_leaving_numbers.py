@@ -149,7 +149,7 @@ def state_after(fn, names, number):
     return types_too([answer, owner.kept, *held, names["rows"]])
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("way", HELD)
 @pytest.mark.parametrize("number", [5, 5.25])
 def test_a_number_that_a_function_makes(capture, number, way):

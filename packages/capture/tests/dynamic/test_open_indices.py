@@ -25,7 +25,7 @@ def outcome(fn, *args):
         return type(error)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [

@@ -58,6 +58,7 @@ class Steps(nn.Module):
         return x
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", [ByEnumeration, ByIndex, Steps])
 @pytest.mark.parametrize("grad", [False, True])
 def test_entries_do_not_grow_with_the_iterations(capture, kind, grad):

@@ -219,6 +219,7 @@ def test_modules_and_training(capture, backend):
     assert len(backend) == 2
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_shapes_agree_with_eager(capture, seed):
     """Views, broadcasts, slices and reductions of sizes drawn anew for each call."""

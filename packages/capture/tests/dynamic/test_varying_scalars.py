@@ -96,6 +96,7 @@ def equal(one, other):
     return one is other or one == other or (one != one and other != other)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_operator_of_a_number_comes_to_rest(part):
     covered, wrong = 0, []

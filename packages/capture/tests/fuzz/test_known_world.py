@@ -24,6 +24,7 @@ def arguments(values, aliased):
     return torch.full((1,), 1.5), first, other
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("part", range(4))
 def test_what_is_known_is_what_eager_finds(capture, same, part):
     judged = 0

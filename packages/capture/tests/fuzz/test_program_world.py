@@ -27,7 +27,7 @@ def test_every_change_is_noticed():
     assert done >= len(changes) - 6
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("block", range(4))
 def test_changes_at_random(block):
     """More on request: `python packages/capture/tests/fuzz/program_world.py 5000`."""

@@ -219,6 +219,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - ELSEWHERE))
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())

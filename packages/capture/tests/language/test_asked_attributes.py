@@ -113,7 +113,7 @@ def played(wrap, base, way, use):
     return told
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("base", BASES)
 def test_a_way_to_attributes_is_asked_as_often_as_in_eager(base, way):

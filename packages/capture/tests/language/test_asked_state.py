@@ -242,6 +242,7 @@ def outcome(fn, *args):
         return f"{type(error).__name__}: {error}"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("subject", "way"), [(subject, way) for subject in WAYS for way in WAYS[subject]]
 )

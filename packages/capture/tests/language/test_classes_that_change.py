@@ -110,6 +110,7 @@ def shown(found):
     return str(found).partition(" at 0x")[0]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.filterwarnings("ignore:.*cache_size_limit")  # of hooks that log
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_attribute_after_each_change(capture, kind):

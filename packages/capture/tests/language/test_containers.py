@@ -324,7 +324,7 @@ def shown_keys(found):
     return repr(found)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("left", EQUAL_KEYS)
 def test_the_first_of_equal_keys_is_kept(left):
     """Each kind with every third; all with FLAMBEAU_SWEEPS=1 (`nox -s sweeps`)."""

@@ -137,6 +137,7 @@ def by_line(events):
     return [sorted(group) if ends else list(group) for ends, group in groups]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_objects_end_between_the_same_lines(seed):
     source = program(seed)

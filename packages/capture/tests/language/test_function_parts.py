@@ -74,7 +74,7 @@ def answers(maker, place, use, change, wrap):
     return found
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_part_that_changes(capture, change, place):

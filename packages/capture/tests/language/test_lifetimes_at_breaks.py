@@ -190,6 +190,7 @@ def drawn(held):
     return draw.sample(frames, 3)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("held", HELD)
 def test_an_object_ends_where_it_does_uncompiled(held, capture):
     for end, frame, kind in drawn(held):

@@ -107,6 +107,7 @@ def f(x, xs, o):
     return seen
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_items_are_read_in_their_turn(capture, consumer):
     for iterator in ITERATORS:

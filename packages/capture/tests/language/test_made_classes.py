@@ -334,7 +334,7 @@ def outcome(fn):
         Registering.known[:] = before
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(36)
 @pytest.mark.parametrize("part", range(6))
 @pytest.mark.parametrize("name", [*CLASSES, *BROKEN])
 def test_every_class_in_every_use(name, part):

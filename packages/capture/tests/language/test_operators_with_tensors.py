@@ -113,6 +113,7 @@ def held(found):
     return type(found), repr(found).partition(" at 0x")[0]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("data", [[1.0, 2.5, -3.0], 7], ids=str)
 def test_each_built_in_function_of_a_tensor(data):
     calls = [f"{name}({given})" for name in BUILT_IN for given in GIVEN]

@@ -109,6 +109,7 @@ def differ(seeds):
     return [n for n in seeds if play(n, compiled) != play(n, lambda fn: fn)]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("hash_seed", [0, 1, 2])
 def test_sets_are_ordered_as_python_orders_them(hash_seed):
     first = 40 * hash_seed

@@ -55,6 +55,7 @@ def outcome(fn, *args):
     return repr(found) if not isinstance(found, torch.Tensor) else found.tolist()
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("base", BASES)
 def test_a_special_method_that_raises(base, capture):
     kind, args = BASES[base]

@@ -75,6 +75,7 @@ def program(use, objects):
     return space["f"]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("use", USES)
 def test_made_of_every_object(capture, use):
     for start in range(0, len(OBJECTS), 6):

@@ -89,6 +89,7 @@ def both(fn, compiled, same, *args):
     same(seen[1], seen[0])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("leaves", LEAVES)
 @pytest.mark.parametrize("draws", DRAWS)
 def test_a_number_that_leaves_is_drawn_in_order(draws, leaves, capture, backend, same):
@@ -103,6 +104,7 @@ def test_a_number_that_leaves_is_drawn_in_order(draws, leaves, capture, backend,
     assert len(backend) == 1
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("draws", ["random", "uniform", "randint", "stream", "numpy.rand"])
 def test_any_other_use_is_a_break(draws, use, capture, same):

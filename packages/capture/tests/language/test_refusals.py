@@ -73,6 +73,7 @@ def program(made, uses):
     return space["f"]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("made", MADE)
 def test_what_is_refused(made):

@@ -139,7 +139,7 @@ def test_built_in_functions(name):
     agree([attempt(call) for call in calls], calls, name)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize(
     ("kind", "name"), [(k, m) for k in RECEIVERS for m in methods(RECEIVERS[k])]
 )
@@ -166,6 +166,7 @@ OPERANDS = {
 SYMBOLS = ("+", "-", "*", "/", "//", "@", "&", "|", "^", "<<", "**")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", OPERANDS)
 def test_operators(name):
     """Of two operands, in place and not; of one; subscripts."""

@@ -93,7 +93,7 @@ def differences(method, answers):
     return [(a, b) for a, b in zip(want, got) if [plain(x) for x in a] != [plain(x) for x in b]]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(18)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("method", USES)
 def test_a_special_method_may_answer_anything(method):

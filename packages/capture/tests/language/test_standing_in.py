@@ -136,6 +136,7 @@ def shown(value):
     return kind
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
 def test_refused_and_leaving(fn):
     few = GIVEN[:: 1 + len(GIVEN) // 60] + GIVEN[-4:]

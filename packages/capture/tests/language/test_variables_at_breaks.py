@@ -131,7 +131,7 @@ def drawn(binding, count):
     return chosen.sample(every, count)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_bound_on_one_road_only(capture, same, binding):
     for places in drawn(binding, 2):
@@ -175,6 +175,7 @@ def test_what_is_set_and_deleted_need_not_have_been_there(place, there, capture)
         assert found == expected, steps
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_set_and_deleted_may_be_there_at_another_call(place, capture):
     for steps in ("SD", "SDS", "SDSD", "SRD", "DS", "RSD"):

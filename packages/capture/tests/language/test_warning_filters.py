@@ -68,7 +68,7 @@ def shown(fn, around, capsys):
     return found, lines
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("inside", INSIDE)
 def test_who_is_warned(capture, capsys, made, inside, monkeypatch):

@@ -146,7 +146,7 @@ def outcome(world, v):
         return type(error)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("use", USES)
 def test_it_comes_to_rest(backend, use):
     """Each kind of value in two of the places, another two for each use."""
@@ -217,6 +217,7 @@ def test_what_ends_with_its_call_teaches(backend, kind):
             assert recompiled <= 2 and not told, use
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_can_be_open_is(backend, place):
     for kind, use in sorted(OPEN):

@@ -48,6 +48,7 @@ def run(fn, args, kwargs):
         return type(error)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", CALLS)
 def test_calls_that_are_refused(how):

@@ -112,7 +112,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 4, 4)])
 def test_a_derivative_is_laid_out_as_autograd_keeps_it(capture, loss, shape):

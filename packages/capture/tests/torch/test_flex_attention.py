@@ -41,6 +41,7 @@ SPELLINGS = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_attention_is_one_break(spelling, inside):

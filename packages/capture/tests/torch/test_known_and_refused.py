@@ -53,6 +53,7 @@ def outcome(fn, *args):
         return type(error), str(error).splitlines()[0]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("name", FAMILY)
 def test_known_data_is_refused_as_in_eager(name, constant, capture):

@@ -32,7 +32,7 @@ def outcome(fn, *args):
         return type(error), str(error).partition("\n")[0]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("shape", LISTS)

@@ -53,7 +53,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_it_is_what_eager_says(agree, program, grad):

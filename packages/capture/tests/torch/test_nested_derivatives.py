@@ -16,6 +16,7 @@ def keys():
     )
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("outer, inner", [*itertools.product(DERIVATIVES, repeat=2)])
 def test_a_thread_is_as_it_was_after_a_derivative_of_a_derivative(capture, outer, inner, function):

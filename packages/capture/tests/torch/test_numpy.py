@@ -239,7 +239,7 @@ GIVEN = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("given", GIVEN)
 def test_of_tensors_numpy_gives_what_the_tensors_say(capture, given):

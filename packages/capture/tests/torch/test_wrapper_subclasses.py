@@ -6,7 +6,7 @@ import logging
 import flambeau_capture as fc
 import pytest
 import torch
-from flambeau_capture.values.tensors.dispatch_code import examine
+from flambeau_capture.values.tensors.subclasses.dispatch_code import examine
 
 LOG, TABLE, NUMBER, COUNT = [], {}, 1.0, itertools.count()
 log = logging.getLogger(__name__)

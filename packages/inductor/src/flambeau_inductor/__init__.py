@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from flambeau_inductor.options import Fuel, Options
     from flambeau_inductor.pre_grad.captured_passes import prepare
     from flambeau_inductor.pre_grad.lstm import KEPT_WHOLE, keep_recurrent
-    from flambeau_inductor.runtime.artifact import (
-        Artifact,
-        CannotLoad,
-        CompiledGraph,
-        load_artifact,
-    )
+    from flambeau_inductor.runtime.artifact import Artifact, CompiledGraph, load_artifact
+    from flambeau_inductor.runtime.kernel_part import CannotLoad
     from flambeau_inductor.runtime.report import Fallback, Report
     from flambeau_inductor.scheduling_limits import Limits
 

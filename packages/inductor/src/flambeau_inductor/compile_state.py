@@ -24,7 +24,7 @@ from flambeau_inductor.ir.steps import loops_of
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.lowering.context import LibraryChoices
 from flambeau_inductor.lowering.sizes import GraphSizes
-from flambeau_inductor.runtime.artifact import KernelPart
+from flambeau_inductor.runtime.kernel_part import KernelPart
 from flambeau_inductor.schedule.tensor_program import Merge, Refusal, TensorProgram
 from flambeau_inductor.scheduling_limits import Limits
 from flambeau_inductor.tuning import tuning_of

@@ -58,6 +58,7 @@ SPREADS = ((0.0, 1.0), (1e4, 1.0), (1e6, 1.0), (1e4, 1e-3), (-3e5, 1e-2))
 """Means and deviations."""
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("outlier", [False, True])
 @pytest.mark.parametrize("length", [49, 768, 17000])
 def test_spreads_far_from_zero(length: int, outlier: bool, tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def result_of(case: Extreme) -> torch.dtype:
     return case.function(*(o[:1] for o in case.operands)).dtype
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_compiled_as_cpp(dtype: torch.dtype, tmp_path: Path) -> None:
     def runs(case: Extreme) -> bool:
@@ -118,6 +119,7 @@ def test_compiled_as_cpp(dtype: torch.dtype, tmp_path: Path) -> None:
 
 
 # the interpreter drops bits of bfloat16 where the device rounds
+@pytest.mark.sweep(4)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.bfloat16], ids=str)
 def test_interpreted_as_triton(dtype: torch.dtype, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ GROUPS = {
 sanitizers takes more than its share of time for a long one."""
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("way", REPEATED)
 @pytest.mark.parametrize("kernels", ["cpp", "triton"])

@@ -37,6 +37,7 @@ REVERSED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("joined", JOINED)
 @pytest.mark.parametrize("kernels", ["cpp", "triton"])
 def test_each_element_is_the_one_that_was_meant(kernels: str, joined: str, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ MATRICES = [
 FEW = [[(4, 6)], [(31, 37)], [(2, 300)]]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(
     "function",
     [
@@ -124,7 +124,7 @@ def test_what_a_triton_kernel_does_not_do() -> None:
 SAME = [[(4, 6, 8)], [(3, 5, 8)], [(2, 33, 8)], [(9, 2, 8)], [(16, 128, 8)]]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "function",
     [

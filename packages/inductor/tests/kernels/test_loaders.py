@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.kernels import generate, loaders
-from flambeau_inductor.runtime.artifact import KernelPart
+from flambeau_inductor.kernels import loaders, triton_build
+from flambeau_inductor.runtime.kernel_part import KernelPart
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -29,7 +29,7 @@ def test_kept_binaries_are_looked_for_once(
         return {"kernel0": 2}, ()
 
     monkeypatch.setattr(loaders, "load", load)
-    monkeypatch.setattr(generate, "build_triton", build)
+    monkeypatch.setattr(triton_build, "build_triton", build)
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     tmp_path.chmod(0o700)
     options = Options(kept_binaries=kept, cache_dir=str(tmp_path))

@@ -65,7 +65,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("op", "dtype"), EXACT)
 def test_every_bit_is_that_of_the_definition(

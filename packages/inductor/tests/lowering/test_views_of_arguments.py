@@ -14,6 +14,7 @@ prims = torch.ops.flambeau_prims
 VIEWS = sorted(name for name, prim in PRIMS.items() if "view" in prim.tags)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_argument_stays_as_it_is(name: str) -> None:
     target = getattr(prims, name).default

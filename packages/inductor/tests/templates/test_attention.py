@@ -21,7 +21,7 @@ def heads(name: str, tensor: torch.Tensor) -> Heads:
     return Heads(name, (a, b, c, d))
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("sizes", [(2, 4, 2, 40, 40, 24, 20), (1, 2, 2, 16, 33, 16, 16)])

@@ -104,7 +104,7 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], Geometry], ...] = (
 )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("image, weight, geometry", CASES)
 def test_convolution_with_what_follows_it(

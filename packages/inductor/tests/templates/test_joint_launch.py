@@ -84,6 +84,7 @@ def rows_and_one(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ..
     return rows, rows.log(), one, one / column
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("of", [projections, in_turn, of_sizes, rows_and_one])
 def test_what_is_independent_is_one_launch(of: Callable[..., Any], tmp_path: Path) -> None:
     x = torch.randn(1, 64).to(HALF)

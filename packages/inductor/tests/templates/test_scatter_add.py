@@ -75,7 +75,7 @@ def words(kind: str, count: int, length: int) -> Tensor:
     return torch.randint(-count if kind == "from the end" else 0, count, (length,))
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", ["any word", "one word", "a few often", "from the end"])
 @pytest.mark.parametrize(
     ("dtype", "width", "length"),

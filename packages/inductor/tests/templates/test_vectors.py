@@ -182,6 +182,7 @@ def test_products_of_more_rows_and_a_stored_matrix_are_the_librarys(rows: int) -
     assert [s.target for s in program.steps if isinstance(s, Extern)] == ["aten.mm.out"]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("fill", [2.0, torch.nan, -torch.inf])
 def test_the_likeliest_word_is_found_by_many_programs(fill: float, tmp_path: Path) -> None:
     scores = torch.randn(1, 16384).to(HALF).clamp(max=1)
@@ -209,6 +210,7 @@ def primitive(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
     return torch.ops.flambeau_prims.attention.default(q, k, v, bias, 0.0, False)[0]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("groups", [2, 6])
 @pytest.mark.parametrize("biased", [False, True])
 def test_attention_of_one_query_reads_repeated_heads_where_they_lie(
@@ -238,6 +240,7 @@ def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Any:
     return torch.ops.aten._scaled_dot_product_flash_attention.default(q, k, v)[0]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("call", [of_cudnn, efficient, flash])
 def test_so_it_is_whichever_kernel_the_library_would_take(
     call: Callable[..., Any], tmp_path: Path

@@ -130,6 +130,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.filterwarnings("ignore::flambeau.errors.FlambeauWarning")
 def test_arguments_that_share_memory_at_a_later_call(write):

@@ -33,7 +33,7 @@ def test_the_order(monkeypatch):
 
         return registry.Layer(layer.name, around, layer.wanted)
 
-    monkeypatch.setattr(registry, "LAYERS", tuple(map(noting, registry.LAYERS)))
+    monkeypatch.setattr(registry, "LAYERS", list(map(noting, registry.LAYERS)))
     expected = {
         "inductor": ["graph_cache", "prepare", "fallback", "buckets", "agreement", "run_events"],
         "aot_eager": ["fallback", "buckets", "agreement", "run_events"],

@@ -161,6 +161,7 @@ def pointwise_exp(context, program):
     return rescheduled(program, [changed(step) for step in program.steps])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("level", "run"),
     [("captured", captured_exp), ("fx", primitive_exp), ("program", pointwise_exp)],

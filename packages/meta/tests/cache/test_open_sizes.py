@@ -73,7 +73,7 @@ def cut(x):
     return x[:n].cos().sum() * n + x[n:].sum()
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("dynamic", [True, None])
 @pytest.mark.parametrize("fn", [matched, chosen, cut, lambda x: joined(x, x + 1)])
 def test_sizes_that_depend_on_data_come_from_the_disk(fn, dynamic):

@@ -45,6 +45,7 @@ WORDS = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", WORDS)
 def test_an_artifact_is_shown_and_no_other(shown, name):
     flambeau.set_logs(name, stream=shown)

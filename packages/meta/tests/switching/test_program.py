@@ -44,6 +44,7 @@ def run(*arguments, folder):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("what", WAYS)
 def test_a_script(what, tmp_path):
     folder = tmp_path / "below"
@@ -56,6 +57,7 @@ def test_a_script(what, tmp_path):
     assert plain[0] == expected.get(what, 0)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("what", ["ends", "raises", "exits"])
 def test_a_module(what, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -79,6 +79,7 @@ def words_and_numbers(text):
     return NUMBER.sub("#", text), [float(each) for each in NUMBER.findall(text)]
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("source", PROGRAMS, ids=lambda path: path.stem)
 def test_a_published_program_gives_what_eager_gives(source, starter, tmp_path):
     program = Path(shutil.copy(source, tmp_path))

@@ -29,7 +29,8 @@ from flambeau_prims._torch_compat import (
     make_fake,
     reads_metadata,
 )
-from flambeau_prims.decomposition_table import Decomposition, decompositions
+from flambeau_prims.decomposition_choice import decompositions
+from flambeau_prims.decomposition_table import Decomposition
 from flambeau_prims.dialect import DialectError, where_from
 from flambeau_prims.functional_variants import functional_form
 from flambeau_prims.graph_recorder import GraphRecorder, TracedValue, flatten, map_values

@@ -23,13 +23,8 @@ import torch
 from flambeau_prims.__about__ import DIALECT
 from flambeau_prims._op import PRIMS, Prim, prim_of
 from flambeau_prims._torch_compat import OpOverload
-from flambeau_prims.decomposition_table import (
-    KEEPABLE,
-    PHILOX_TABLE,
-    TABLE,
-    Decomposition,
-    decompositions,
-)
+from flambeau_prims.decomposition_choice import decompositions
+from flambeau_prims.decomposition_table import KEEPABLE, PHILOX_TABLE, TABLE, Decomposition
 
 _SHOWN = 12
 """How many of the overloads that lower to a primitive its section lists."""

@@ -1,6 +1,6 @@
 """The registry of decompositions, by ATen overload.
 
-In: functions decorated with `@decomposition(op, ...)`. Out: `decompositions()`, a plain mapping.
+In: functions decorated with `@decomposition(op, ...)`. Out: tables of them, plain mappings.
 Invariant: a decomposition takes the overload's arguments and returns its result in fresh tensors
 (never one of its arguments: autograd, which may be recording above, must distinguish them), or
 `NotImplemented`, which leaves the operation as it is.
@@ -8,11 +8,10 @@ Invariant: a decomposition takes the overload's arguments and returns its result
 
 from __future__ import annotations
 
-import difflib
 import functools
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -28,7 +27,6 @@ from flambeau_prims.eager_limits import NEVER, is_limited, is_refused, on_differ
 from flambeau_prims.shape_rules import TensorMeta, dense_order
 
 Decomposition = Callable[..., Any]
-Random = Literal["aten", "philox"]
 F = TypeVar("F", bound=Decomposition)
 
 TABLE: dict[OpOverload, Decomposition] = {}
@@ -106,33 +104,6 @@ def _bound(function: Decomposition, known: Mapping[str, Any], op: OpOverload) ->
         return function(Arguments(**{**known, **defaults, **given, **kwargs}))
 
     return call
-
-
-def decompositions(
-    keep: Iterable[str] = (), *, random: Random = "aten"
-) -> Mapping[OpOverload, Decomposition]:
-    """The table for a tracer.
-
-    `keep` names operations to leave whole, forward and backward (see `KEEPABLE`; an unknown name
-    is a ValueError that lists the known ones, the nearest first). `random="aten"` leaves random
-    operations to ATen, so that a compiled program draws the numbers eager would; `"philox"`
-    computes them with prims.
-    """
-    from flambeau_prims import decomp
-
-    del decomp
-    if random not in ("aten", "philox"):
-        raise ValueError(f"random must be 'aten' or 'philox', not {random!r}")
-    names = (keep,) if isinstance(keep, str) else tuple(keep)
-    table = {**TABLE, **PHILOX_TABLE} if random == "philox" else dict(TABLE)
-    for name in names:
-        if name not in KEEPABLE:
-            near = difflib.get_close_matches(name, KEEPABLE, 1, 0.4)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ValueError(f"cannot keep {name!r}{hint}; known: {', '.join(sorted(KEEPABLE))}")
-        for op in KEEPABLE[name]:
-            table.pop(op, None)
-    return table
 
 
 def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:

@@ -52,7 +52,7 @@ def samples(op: Any) -> Iterator[tuple[str, Any]]:
             yield from ((str(dtype), each) for each in made)
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(40)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in by_name() if name not in ELSEWHERE])
 def test_what_eager_refuses_is_not_taken(name: str) -> None:

@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 from flambeau_prims.conformance import Decomposing
-from flambeau_prims.decomposition_table import decompositions
+from flambeau_prims.decomposition_choice import decompositions
 from flambeau_prims.graph_recorder import flatten
 from flambeau_prims.sweep import database
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -6,10 +6,8 @@ import, registers what it handles.
 
 from flambeau_capture.builtins import (
     cached_functions,
-    collectives,
     construction,
     containers,
-    distributed_tensors,
     introspection,
     iteration,
     logging_and_warnings,
@@ -20,6 +18,7 @@ from flambeau_capture.builtins import (
     readings,
     stdlib,
 )
+from flambeau_capture.builtins.distributed import collectives, distributed_tensors
 from flambeau_capture.builtins.tensors import rules, torch_functions
 from flambeau_capture.values import references
 from flambeau_capture.values.higher_order import (

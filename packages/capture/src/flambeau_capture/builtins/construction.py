@@ -46,7 +46,7 @@ from flambeau_capture.values.functions.call_rules import (
 from flambeau_capture.values.functions.methods import MethodValue
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.higher_order.context_managers import INDEXING_MODES, IndexingMode
-from flambeau_capture.values.numpy.arrays import rules
+from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.attributes import (
     assume_making,
     assume_special_methods,
@@ -59,7 +59,7 @@ from flambeau_capture.values.objects.exceptions import ExceptionValue, StandIns
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
 from flambeau_capture.values.tensors.graph_calls import graph_call
-from flambeau_capture.values.tensors.wrapper_subclasses import constructed
+from flambeau_capture.values.tensors.subclasses.wrapper_subclasses import constructed
 
 _NOT_MADE = 1 << 7  # of a class that only C makes instances of
 

@@ -40,20 +40,17 @@ from flambeau_capture.values.containers.sets import SetValue, algebra
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
-from flambeau_capture.values.numpy import arrays
 from flambeau_capture.values.numpy.arrays import ArrayNumber, ArrayValue, scalar_operator
+from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.attribute_dicts import unwrap_proxy
-from flambeau_capture.values.objects.attributes import (
-    answers_for_itself,
-    call_special,
-    find_in_class,
-)
+from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.readings import Reading, reading_operator
+from flambeau_capture.values.registry import answers_for_itself
 from flambeau_capture.values.tensors.data_numbers import float_call, float_operator, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
@@ -115,7 +112,7 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
 def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None = None) -> Value:
     """`left symbol right`; `asked`: the symbol as the program has it."""
     if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
-        made: Value = arrays.rules().binary(tx, symbol, left, right)
+        made: Value = rules().binary(tx, symbol, left, right)
         return made
     if symbol in ("==", "!=", "|"):
         left, right = unwrap_proxy(tx, left), unwrap_proxy(tx, right)
@@ -417,7 +414,7 @@ def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Va
 def unary(tx: Tracer, symbol: str, value: Value) -> Value:
     fn, name = UNARY[symbol]
     if isinstance(value, ArrayValue):
-        computed: Value = arrays.rules().unary(tx, symbol, value)
+        computed: Value = rules().unary(tx, symbol, value)
         return computed
     if isinstance(value, TensorValue):
         return graph_call(tx, "call_function", fn, [value], {})

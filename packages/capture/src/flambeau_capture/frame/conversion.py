@@ -54,6 +54,7 @@ from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
 from flambeau_capture.frame.eager_rerun import AsItIs, CallsThatRaise, Misses, what_it_leaves
 from flambeau_capture.frame.entry_lifetimes import Lifetime
+from flambeau_capture.frame.graph_calls import Raising, giving_back_draws, with_inference_state
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
@@ -264,7 +265,7 @@ class FrameConversion:
                 raise Unsupported(report)
             # the program itself raises here: it does so in Python, uncaptured all the way down
             self.converter.records.skip(self.code.co_name, str(report))
-            return self._entry(session, emit_original(self.code, _Raising(report)))
+            return self._entry(session, emit_original(self.code, Raising(report)))
         if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
         names = self.converter.names
@@ -356,7 +357,7 @@ class FrameConversion:
             node.target is compat.assert_operator() for node in module.graph.nodes
         )
         if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
-            compiled = _giving_back_draws(compiled)
+            compiled = giving_back_draws(compiled)
             calls_that_raise = replace(calls_that_raise, drew=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and session.assumed:
@@ -364,7 +365,7 @@ class FrameConversion:
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:
-            compiled = _with_inference_state(compiled, [node.meta["val"] for node in outputs])
+            compiled = with_inference_state(compiled, [node.meta["val"] for node in outputs])
         installed = converter.names.install(self.frame.func.__globals__, name, disabled(compiled))
         calls = sum(n.op in ("call_function", "call_method") for n in module.graph.nodes)
         shown = tuple(given.source.name() for given in inputs)
@@ -471,69 +472,6 @@ def _expect_less(
 def is_fault_of_a_stage(error: Exception) -> bool:
     """Whether a backend says of its error that a stage of its own failed, and refused nothing."""
     return bool(getattr(error.__cause__, "internal_fault", False))
-
-
-class _Raising:
-    """Makes of a function one that runs uncaptured, and is to raise: if it returns, capture was
-    wrong about it, and the break that it stands for is the error."""
-
-    def __init__(self, report: BreakReport) -> None:
-        self.report = report
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        run = disabled(function)
-
-        def raising(*args: Any) -> NoReturn:
-            run(*args)
-            raise Unsupported(self.report)
-
-        return disabled(raising)
-
-
-def _giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """What was compiled; where it raises, the random state is as before: the program runs again."""
-
-    def call(*inputs: Any) -> Any:
-        devices = {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
-        before = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
-        try:
-            return compiled(*inputs)
-        except Exception:
-            torch.set_rng_state(before[0])
-            for device, state in before[1].items():
-                torch.cuda.set_rng_state(state, device)
-            raise
-
-    return call
-
-
-def _with_inference_state(
-    compiled: Callable[..., Any], fakes: Sequence[Any]
-) -> Callable[..., tuple[Any, ...]]:
-    """A backend need not keep a graph's switches of inference mode. Rule: each result is an
-    inference tensor exactly if the mode was on where the program made it."""
-    wanted = [isinstance(fake, torch.Tensor) and fake.is_inference() for fake in fakes]
-
-    def call(*inputs: Any) -> tuple[Any, ...]:
-        return tuple(map(_in_inference_state, compiled(*inputs), wanted))
-
-    return call
-
-
-def _in_inference_state(result: Any, wanted: bool) -> Any:
-    """The tensor, or another one over its memory."""
-    if not isinstance(result, torch.Tensor):
-        return result
-    if result.is_inference() == wanted or result.requires_grad:
-        return result
-    with torch.inference_mode(wanted):
-        if result.is_conj():
-            return _in_inference_state(result.conj(), wanted).conj()
-        if result.layout is not torch.strided or result.is_neg():
-            return result.clone()
-        made = torch.empty(0, dtype=result.dtype, device=result.device)
-        place = result.storage_offset(), result.size(), result.stride()
-        return made.set_(result.untyped_storage(), *place)
 
 
 def _table(module: fx.GraphModule) -> str:

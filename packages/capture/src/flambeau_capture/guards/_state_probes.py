@@ -19,7 +19,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import StatePattern, read_bytes, state_probe_call, state_symbol
 from flambeau_capture.guards._tensor_layout import DEVICES, DTYPES
-from flambeau_capture.guards.state import AUTOCAST_DEVICES, readers
+from flambeau_capture.guards.state_readers import AUTOCAST_DEVICES, readers
 
 BYTE, WORD = 0xFF, 0xFFFF_FFFF_FFFF_FFFF
 

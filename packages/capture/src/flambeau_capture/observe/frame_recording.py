@@ -1,9 +1,9 @@
-"""Recording of frames on disk, and their replay without the program.
+"""Recording of frames on disk.
 
 In: a code object with the arguments, closure and globals that it reads; the path of a record. Out:
-a record (a file); the result of the frame, captured again. Invariant: recording never disturbs the
-program: what cannot be written is named in the record, and a record appears whole or not at all. A
-replay raises a fault of capture. A record has code and pickles: replay only what you trust.
+a record (a file); what it holds. Invariant: recording never disturbs the program: what cannot be
+written is named in the record, and a record appears whole or not at all. A record has code and
+pickles: load only what you trust.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import pickle
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -186,43 +185,3 @@ def _unpack(value: bytes | Unrecorded) -> Any:
         return pickle.loads(value)
     except Exception as error:  # a class that is not to be found here: the frame lists it
         return Unrecorded(f"{type(error).__name__}: {error}")
-
-
-def replay(path: str, backend: Any = "eager", **choices: Any) -> Any:
-    """Capture and run the frame of a record; returns its result.
-
-    A fault of capture is raised, not a fall back to eager. Raises `ReplayError` where
-    the record lacks an argument or a closure's variable.
-    """
-    from flambeau_capture.api import compile  # which records the frames that it fails on
-
-    state = load(path)
-    lost = [text for text in state.missing if not text.startswith("global")]
-    if lost:
-        raise ReplayError(f"{path} cannot be replayed: it lacks {'; '.join(lost)}")
-    function = _rebuilt(state)
-    args, kwargs = _call_arguments(state)
-    run: Callable[..., Any] = compile(function, backend, raise_internal_errors=True, **choices)
-    return run(*args, **kwargs)
-
-
-def _rebuilt(state: RecordedFrame) -> types.FunctionType:
-    code = state.code
-    scope = dict(state.namespace) | {"__builtins__": __builtins__}
-    cells = tuple(
-        types.CellType(state.free[name]) if name in state.free else types.CellType()
-        for name in code.co_freevars
-    )
-    return types.FunctionType(code, scope, code.co_name, None, cells)
-
-
-def _call_arguments(state: RecordedFrame) -> tuple[list[Any], dict[str, Any]]:
-    code = state.code
-    names: Iterator[str] = iter(code.co_varnames)
-    args = [state.arguments[name] for name in islice(names, code.co_argcount)]
-    kwargs = {name: state.arguments[name] for name in islice(names, code.co_kwonlyargcount)}
-    if code.co_flags & 0x04:  # CO_VARARGS
-        args += state.arguments[next(names)]
-    if code.co_flags & 0x08:  # CO_VARKEYWORDS
-        kwargs |= state.arguments[next(names)]
-    return args, kwargs

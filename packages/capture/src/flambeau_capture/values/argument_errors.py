@@ -232,10 +232,8 @@ def _sample(value: Value) -> Any:
 
 def _sample_by_name(value: Value) -> Any:
     """What stands for an argument of any class: an object that is named so, and can do as much."""
-    from flambeau_capture.values.objects.opaque import FrozenValue  # built on this
-
-    if type(value) is FrozenValue:
-        return value.real  # it never changes
+    if value.answers_as_itself:
+        return value.as_python()
     found = _sample(value)
     if found is not _UNKNOWN:
         return found

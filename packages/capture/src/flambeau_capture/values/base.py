@@ -87,6 +87,7 @@ class Value:
     source: Source | None = None
     in_cells = False  # whether it is made with cells, which may hold it
     made_in_python = "FB0021"  # the break where Python makes what bytecode cannot build
+    answers_as_itself = False  # whether CPython may be given its object, which never changes
     built_once = False  # whether generated code that needs it twice is to have one object
     described = "{0.__class__.__name__}({0.cls.__name__})"  # a format of the value
 

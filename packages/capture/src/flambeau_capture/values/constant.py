@@ -27,6 +27,7 @@ from flambeau_capture.values.base import (
     Value,
     needing,
 )
+from flambeau_capture.values.registry import answers_for_itself
 
 LITERALS: frozenset[type] = frozenset(
     {
@@ -153,8 +154,6 @@ class Constant(KnownObject):
 
 def _all_of(tx: Tracer, value: Value, iterated: bool) -> Any:
     """A value's object; of an iterator that is iterated, its items: `",".join(map(str, items))`."""
-    from flambeau_capture.values.objects.attributes import answers_for_itself  # built on constants
-
     if issubclass(value.cls, type) and answers_for_itself(value.cls):
         raise NotConcrete(value.describe())  # what is done with it may ask its metaclass
     if iterated and isinstance(value, IteratorValue):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.guards.kinds import SPECIAL_NAMES
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import (
@@ -33,9 +34,27 @@ from flambeau_capture.values.base import Tracer, Value
 
 Wrapper = Callable[[Tracer, Any, Source], Value]
 W = TypeVar("W", bound=Wrapper)
+F = TypeVar("F", bound=Callable[..., Value])
 
 _BY_TYPE: dict[type, Wrapper] = {}
 _BY_TEST: list[tuple[int, Callable[[Any], bool], Wrapper]] = []
+
+
+class DefinedAbove:
+    """A function that a module calls and one above it defines."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._function: Callable[..., Value] | None = None
+
+    def by(self, function: F) -> F:
+        """Define it. Also a decorator."""
+        self._function = function
+        return function
+
+    def __call__(self, *args: Any) -> Value:
+        assert self._function is not None, f"nothing defines {self.what}"
+        return self._function(*args)
 
 
 def wraps_type(*types: type) -> Callable[[W], W]:
@@ -154,6 +173,16 @@ def trusted_name(module: str) -> bool:
 
 def trusted_class(python_class: type) -> bool:
     return trusted_name(getattr(python_class, "__module__", None) or "")
+
+
+def answers_for_itself(python_class: type) -> bool:
+    """Whether a class of the program has special methods that a built-in function may call."""
+    return any(
+        name in SPECIAL_NAMES
+        for owner in python_class.__mro__
+        if not trusted_class(owner)
+        for name in vars(owner)
+    )
 
 
 def trusted_callable(fn: Any) -> bool:

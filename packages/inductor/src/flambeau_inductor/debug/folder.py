@@ -24,7 +24,7 @@ from flambeau_inductor.debug.kernel_benchmark import LIBRARY, LIBRARY_FACTS
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
 from flambeau_inductor.ir.steps import known_bytes, made_by, touched
 from flambeau_inductor.ir.tensors import LibraryCall
-from flambeau_inductor.runtime.artifact import KernelPart
+from flambeau_inductor.runtime.kernel_part import KernelPart
 from flambeau_inductor.runtime.report import Report
 from flambeau_inductor.schedule.tensor_program import TensorProgram
 
@@ -220,7 +220,7 @@ def _library_bench(
 
 
 def _gpu_bench(work: Compilation, text: KernelText, part: KernelPart) -> Mapping[str, str | Path]:
-    from flambeau_inductor.kernels.generate import kernels_of
+    from flambeau_inductor.kernels.launching import kernels_of
 
     facts = kernel_facts(work.program, text.launches)
     return gpu_scripts(work.name, kernels_of(part), facts)

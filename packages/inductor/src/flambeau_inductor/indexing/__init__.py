@@ -1,29 +1,37 @@
 """Index expressions: symbolic integers for addresses."""
 
 from flambeau_inductor.indexing.expr import (
+    HIGHEST,
+    LOWEST,
     Add,
+    Decision,
     Expr,
     FloorDiv,
     IntegerConstant,
     Mod,
     Mul,
+    Ranges,
     Size,
+    SizeDecisions,
+    Symbol,
     Var,
     add,
     as_expr,
+    bounds,
     floordiv,
     from_terms,
     is_size,
+    known,
     mod,
     mul,
+    plain,
+    range_of,
+    symbols_in,
     terms_of,
 )
 from flambeau_inductor.indexing.printers import to_c, to_python
-from flambeau_inductor.indexing.ranges import HIGHEST, LOWEST, Ranges, bounds, simplify
+from flambeau_inductor.indexing.ranges import simplify
 from flambeau_inductor.indexing.symbols import (
-    Decision,
-    SizeDecisions,
-    Symbol,
     at_least,
     at_most,
     decide_equal,
@@ -33,15 +41,11 @@ from flambeau_inductor.indexing.symbols import (
     hint,
     is_long,
     is_open,
-    known,
-    plain,
-    range_of,
     rebuilt,
     same,
     same_sizes,
     static_sizes,
     surely_less,
-    symbols_in,
 )
 
 __all__ = [

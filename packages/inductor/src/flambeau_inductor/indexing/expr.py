@@ -5,18 +5,27 @@ forms are. Invariant: a node built through the operators (or `add`, `mul`, `floo
 flat, its like terms are collected, its constants are folded and its products are multiplied out.
 
 Division is Python's: `//` rounds down, `%` has the sign of the divisor, divisors are positive.
-Sizes that are left open are `symbols.Symbol`s; sympy is not needed for any of this.
+Sizes that are left open are `Symbol`s, variables with a range and a value: an expression of these
+alone equals a number where its bounds say so. Bounds are never narrower than the truth. sympy is
+not needed for any of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
-from math import gcd
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from math import gcd, prod
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from flambeau_prims import NotYetSymbolic
+
+LARGEST = 2**48
+"""No dimension of a tensor in memory is larger."""
+
+Range = tuple[int, int]
 
 
 class Expr:
@@ -214,8 +223,49 @@ class Mod(Division):
         return mod(*args)
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`expr` compared with zero by `relation` (`lt`, `eq`) came out as `truth`."""
+
+    relation: str
+    expr: Expr
+    truth: bool
+
+
+SizeDecisions = dict[Decision, None]
+"""What was assumed about the sizes of one compile, in order."""
+
+
+class Symbol(Var):
+    """A size that is known when the program runs."""
+
+    __slots__ = ("by_data", "decisions", "high", "hint", "low")
+
+    def __init__(
+        self,
+        name: str,
+        hint: int,
+        decisions: SizeDecisions,
+        low: int = 2,
+        high: int = LARGEST,
+        by_data: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self.by_data = by_data
+        self.hint = hint
+        self.decisions = decisions
+        self.low = low
+        self.high = high
+
+
 Size = int | Expr
 """A size, a stride, an offset: a number, or an expression of symbols."""
+
+Ranges = Mapping[str, tuple[int, int | Expr]]
+"""Lowest and highest value by variable; the highest may be an expression of symbols."""
+
+LOWEST = -(2**63)
+HIGHEST = 2**63 - 1
 
 NO_VARS: frozenset[str] = frozenset()
 ZERO = IntegerConstant(0)
@@ -427,5 +477,76 @@ def _names(args: Iterable[Expr]) -> frozenset[str]:
     return NO_VARS.union(*(a.vars for a in args))
 
 
-# `symbols` imports this module, whose expressions it compares
-from flambeau_inductor.indexing.symbols import known, plain, symbols_in  # noqa: E402
+# --- what holds for every value of the symbols ----------------------------------------------------
+
+
+def symbols_in(expr: Size) -> list[Symbol]:
+    """The symbols of an expression, by name; other variables are left out."""
+    found: dict[str, Symbol] = {}
+    stack: list[Expr] = [] if isinstance(expr, int) else [expr]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Symbol):
+            found[top.name] = top
+        stack.extend(top.args)
+    return [found[name] for name in sorted(found)]
+
+
+def plain(size: Size) -> Size:
+    """A constant expression as the number that it is."""
+    return size.value if isinstance(size, IntegerConstant) else size
+
+
+def range_of(expr: Size) -> Range:
+    """Lowest and highest value of an expression of symbols, common factors taken out first."""
+    if isinstance(expr, Add):
+        common = set.intersection(
+            *({f for f in factors(part) if isinstance(f, Symbol)} for part in expr.args)
+        )
+        if common:
+            low, high = range_of(divide_by_factors(expr, product(common))[0])
+            largest = prod(symbol.high for symbol in common)
+            return (low * largest if low < 0 else low), (high * largest if high > 0 else high)
+    return bounds(expr, {})
+
+
+def known(relation: str, a: Size, b: Size) -> bool | None:
+    """Whether `a` compares so with `b` for all values of the symbols; None where it depends."""
+    low, high = range_of(as_expr(a) - b)
+    if relation == "lt":
+        return True if high < 0 else False if low >= 0 else None
+    if low == high == 0:
+        return True
+    return False if low > 0 or high < 0 else None
+
+
+def bounds(expr: int | Expr, ranges: Ranges) -> tuple[int, int]:
+    """Lowest and highest value; conservative where a variable occurs more than once."""
+    if isinstance(expr, int):
+        return expr, expr
+    if isinstance(expr, IntegerConstant):
+        return expr.value, expr.value
+    if isinstance(expr, Symbol):
+        return expr.low, expr.high
+    if isinstance(expr, Var):
+        low, high = ranges.get(expr.name, (LOWEST, HIGHEST))
+        return low, high if isinstance(high, int) else range_of(high)[1]
+    parts = [bounds(arg, ranges) for arg in expr.args]
+    if isinstance(expr, Add):
+        return sum(low for low, _ in parts), sum(high for _, high in parts)
+    if isinstance(expr, Mul):
+        return reduce(partial(_corners, operator.mul), parts)
+    if isinstance(expr, FloorDiv):
+        (a, b), (c, d) = parts
+        return _corners(operator.floordiv, (a, b), (max(1, c), max(1, d)))
+    if isinstance(expr, Mod):
+        (a, b), (c, d) = parts
+        return (a, b) if c > 0 and a >= 0 and b < c else (0, max(0, d - 1))
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _corners(
+    operation: Callable[[int, int], int], a: tuple[int, int], b: tuple[int, int]
+) -> tuple[int, int]:
+    found = [operation(x, y) for x in a for y in b]
+    return min(found), max(found)

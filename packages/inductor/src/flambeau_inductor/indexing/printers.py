@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau_inductor.indexing.expr import Add, Division, Expr, FloorDiv, IntegerConstant, Mul, Var
-from flambeau_inductor.indexing.ranges import Ranges, bounds
+from flambeau_inductor.indexing.expr import (
+    Add,
+    Division,
+    Expr,
+    FloorDiv,
+    IntegerConstant,
+    Mul,
+    Ranges,
+    Var,
+    bounds,
+)
 
 Rename = Callable[[str], str]
 

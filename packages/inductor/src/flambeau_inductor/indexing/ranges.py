@@ -1,15 +1,12 @@
-"""Range analysis of index expressions.
+"""Simplification of index expressions by ranges.
 
-In: an expression and `{variable: (lowest, highest)}`, both ends included. Out: bounds, or a simpler
-expression with the same value everywhere in the ranges. Invariant: a variable without a range may
-be any 64-bit integer; bounds are never narrower than the truth.
+In: an expression and `{variable: (lowest, highest)}`, both ends included. Out: a simpler expression
+with the same value everywhere in the ranges. Invariant: a variable without a range may be any
+64-bit integer.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
-from functools import partial, reduce
 from math import gcd
 
 from flambeau_inductor.indexing.expr import (
@@ -20,56 +17,21 @@ from flambeau_inductor.indexing.expr import (
     IntegerConstant,
     Mod,
     Mul,
-    Var,
+    Ranges,
     add,
+    bounds,
     divide_by_factors,
     factors,
     floordiv,
     from_terms,
+    known,
     mod,
     mul,
     summands,
+    symbols_in,
     terms_of,
 )
-from flambeau_inductor.indexing.symbols import Symbol, at_most, known, range_of, symbols_in
-
-Ranges = Mapping[str, tuple[int, int | Expr]]
-"""Lowest and highest value by variable; the highest may be an expression of symbols."""
-
-LOWEST = -(2**63)
-HIGHEST = 2**63 - 1
-
-
-def bounds(expr: int | Expr, ranges: Ranges) -> tuple[int, int]:
-    """Lowest and highest value; conservative where a variable occurs more than once."""
-    if isinstance(expr, int):
-        return expr, expr
-    if isinstance(expr, IntegerConstant):
-        return expr.value, expr.value
-    if isinstance(expr, Symbol):
-        return expr.low, expr.high
-    if isinstance(expr, Var):
-        low, high = ranges.get(expr.name, (LOWEST, HIGHEST))
-        return low, high if isinstance(high, int) else range_of(high)[1]
-    parts = [bounds(arg, ranges) for arg in expr.args]
-    if isinstance(expr, Add):
-        return sum(low for low, _ in parts), sum(high for _, high in parts)
-    if isinstance(expr, Mul):
-        return reduce(partial(_corners, operator.mul), parts)
-    if isinstance(expr, FloorDiv):
-        (a, b), (c, d) = parts
-        return _corners(operator.floordiv, (a, b), (max(1, c), max(1, d)))
-    if isinstance(expr, Mod):
-        (a, b), (c, d) = parts
-        return (a, b) if c > 0 and a >= 0 and b < c else (0, max(0, d - 1))
-    raise TypeError(f"not an index expression: {expr!r}")
-
-
-def _corners(
-    operation: Callable[[int, int], int], a: tuple[int, int], b: tuple[int, int]
-) -> tuple[int, int]:
-    found = [operation(x, y) for x in a for y in b]
-    return min(found), max(found)
+from flambeau_inductor.indexing.symbols import at_most
 
 
 def simplify(expr: Expr, ranges: Ranges) -> Expr:

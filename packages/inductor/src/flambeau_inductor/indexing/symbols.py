@@ -1,4 +1,4 @@
-"""Symbols of dynamic shapes, and the guards recorded on them.
+"""Comparisons of open sizes, and the guards recorded on them.
 
 In: expressions over `Symbol`s. Out: answers to comparisons. Invariant: an answer that does not
 follow from the ranges is that of the sizes of this compile and is noted, so that whoever runs the
@@ -15,79 +15,29 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from math import prod
 from typing import Any, TypeVar
 
 from flambeau_inductor.indexing.expr import (
+    LARGEST,
     Add,
+    Decision,
     Expr,
     FloorDiv,
     IntegerConstant,
     Mod,
     Mul,
     Size,
+    Symbol,
     Var,
     as_expr,
-    divide_by_factors,
     factors,
     is_size,
-    product,
+    known,
+    plain,
     summands,
+    symbols_in,
 )
-
-LARGEST = 2**48
-"""No dimension of a tensor in memory is larger."""
-
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """`expr` compared with zero by `relation` (`lt`, `eq`) came out as `truth`."""
-
-    relation: str
-    expr: Expr
-    truth: bool
-
-
-SizeDecisions = dict[Decision, None]
-"""What was assumed about the sizes of one compile, in order."""
-
-
-class Symbol(Var):
-    """A size that is known when the program runs."""
-
-    __slots__ = ("by_data", "decisions", "high", "hint", "low")
-
-    def __init__(
-        self,
-        name: str,
-        hint: int,
-        decisions: SizeDecisions,
-        low: int = 2,
-        high: int = LARGEST,
-        by_data: bool = False,
-    ) -> None:
-        super().__init__(name)
-        self.by_data = by_data
-        self.hint = hint
-        self.decisions = decisions
-        self.low = low
-        self.high = high
-
-
-def symbols_in(expr: Size) -> list[Symbol]:
-    """The symbols of an expression, by name; other variables are left out."""
-    found: dict[str, Symbol] = {}
-    stack: list[Expr] = [] if isinstance(expr, int) else [expr]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, Symbol):
-            found[top.name] = top
-        stack.extend(top.args)
-    return [found[name] for name in sorted(found)]
 
 
 def hint(size: Size) -> int:
@@ -100,11 +50,6 @@ def hint(size: Size) -> int:
     return value.value
 
 
-def plain(size: Size) -> Size:
-    """A constant expression as the number that it is."""
-    return size.value if isinstance(size, IntegerConstant) else size
-
-
 def static_sizes(sizes: Iterable[Size]) -> tuple[int, ...] | None:
     """The sizes as numbers; None where one is open."""
     given = tuple(sizes)
@@ -115,31 +60,6 @@ def static_sizes(sizes: Iterable[Size]) -> tuple[int, ...] | None:
 def is_open(sizes: Iterable[Size]) -> bool:
     """Whether one of the sizes is no number."""
     return static_sizes(map(plain, sizes)) is None
-
-
-def range_of(expr: Size) -> Range:
-    """Lowest and highest value of an expression of symbols, common factors taken out first."""
-    from flambeau_inductor.indexing.ranges import bounds  # it knows symbols from here
-
-    if isinstance(expr, Add):
-        common = set.intersection(
-            *({f for f in factors(part) if isinstance(f, Symbol)} for part in expr.args)
-        )
-        if common:
-            low, high = range_of(divide_by_factors(expr, product(common))[0])
-            largest = prod(symbol.high for symbol in common)
-            return (low * largest if low < 0 else low), (high * largest if high > 0 else high)
-    return bounds(expr, {})
-
-
-def known(relation: str, a: Size, b: Size) -> bool | None:
-    """Whether `a` compares so with `b` for all values of the symbols; None where it depends."""
-    low, high = range_of(as_expr(a) - b)
-    if relation == "lt":
-        return True if high < 0 else False if low >= 0 else None
-    if low == high == 0:
-        return True
-    return False if low > 0 or high < 0 else None
 
 
 def same(a: Size, b: Size) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,16 +15,15 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.cache import CacheEntry, key, open_store, processor, versions
 from flambeau_inductor.cache import CacheStore as CacheStore
+from flambeau_inductor.cache import key, open_store, processor, versions
 from flambeau_inductor.codegen.cpp import unit
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.errors import CppUnsupported, TritonUnsupported
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.compile_state import Built, Compilation, KernelText
-from flambeau_inductor.errors import CacheWarning, CompilerFailed, CompilerNotFound, InductorError
+from flambeau_inductor.errors import CompilerFailed, InductorError
 from flambeau_inductor.indexing import depends_on_data, hint, surely_less
 from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.evaluate import flat, run_loop
@@ -35,11 +33,9 @@ from flambeau_inductor.ir.show import show_loop
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.kernels import precompiled
 from flambeau_inductor.kernels.loaders import loaders
-from flambeau_inductor.options import Options
-from flambeau_inductor.runtime.artifact import KernelPart, Loaded, load_kernels
+from flambeau_inductor.runtime.artifact import load_kernels
 from flambeau_inductor.runtime.cpu.random import BERNOULLI
-from flambeau_inductor.runtime.gpu.cuda_graphs import tuples_of
-from flambeau_inductor.runtime.gpu.launch import Library, load_library
+from flambeau_inductor.runtime.kernel_part import KernelPart
 from flambeau_inductor.tuning import tuning_of
 from flambeau_inductor.wrapper.source import LaunchAfterDraws, LoopLaunch
 
@@ -210,68 +206,6 @@ def _span(layout: Layout) -> int:
         return INT32_LIMIT + 1
     return hint(span)
 
-
-def build_triton(part: KernelPart, gpu: int | None, options: Options) -> Loaded:
-    """The functions of an artifact's Triton kernels, built, and kept if `options` say so; `gpu` is
-    None under Triton's interpreter."""
-    from flambeau_inductor.codegen.triton import build as builder  # most programs never need it
-
-    path, store = part.files["kernels.py"], open_store(options.cache_dir)
-    if gpu is None:
-        return dict(builder.build(path, kernels_of(part))), ()
-    with torch.cuda.device(gpu):
-        entry = launch_entry(options, store)
-        library = None if entry is None else entry.folder / LAUNCH_FILE
-        made = builder.build(
-            path, kernels_of(part), None if library is None else load_library(library)
-        )
-        if options.kept_binaries and library is not None:
-            # it needs this module
-            from flambeau_inductor.kernels.triton_binaries import keep
-
-            fault = keep(part, made, library.read_bytes(), store)
-            if fault:
-                warnings.warn(f"binaries are not kept: {fault}", CacheWarning, stacklevel=2)
-        return {name: launcher.queue for name, launcher in made.items()}, (made, store)
-
-
-def kernels_of(part: KernelPart) -> list[TritonKernel]:
-    """The kernels of an artifact's Triton part."""
-    described = part.data["kernels"]
-    return [TritonKernel(**{n: tuples_of(v) for n, v in each.items()}) for each in described]
-
-
-def launch_library(options: Options, store: CacheStore) -> Library | None:
-    """The native part of launching; None, with a warning, where no C++ compiler builds it."""
-    entry = launch_entry(options, store)
-    return None if entry is None else load_library(entry.folder / LAUNCH_FILE)
-
-
-def launch_entry(options: Options, store: CacheStore) -> CacheEntry | None:
-    """The entry that holds the library of `launch_library`."""
-    try:
-        toolchain = find_toolchain(options.compiler)
-        wanted = key(
-            "kernels",
-            language="launch",
-            headers=toolchain.headers,
-            toolchain=toolchain.identity,
-            versions=versions(),
-        )
-
-        def make(folder: Path) -> None:
-            toolchain.build(LAUNCH, folder).rename(folder / LAUNCH_FILE)
-
-        return store.entry(wanted, make)
-    except (CompilerNotFound, CompilerFailed) as error:
-        warnings.warn(
-            f"kernels are launched through Triton, which takes longer: {error}", stacklevel=2
-        )
-        return None
-
-
-LAUNCH = '#include "flambeau/launch.h"\n'
-LAUNCH_FILE = "launch.so"
 
 GENERATORS: Mapping[str, Callable[[Compilation, Sequence[Loop]], KernelText]] = {
     "cpp": _cpp,

@@ -1,28 +1,20 @@
-"""Loaders of an artifact's kernels in a process with the compiler, and the cache of their binaries.
+"""Loaders of an artifact's kernels in a process with the compiler.
 
-In: options; the Triton part of an artifact. Out: a table like `runtime.artifact.LOADERS`, which is
-part of it; the part's functions, loaded by the driver, or None: the caller builds them and keeps
-what was built. Invariant: nothing of the compiler is imported before a part needs it; an entry is
-found by everything that decides a binary (kernels, compute capability, versions, our code);
-buffers that are not aligned are served by what Triton compiles at their first launch.
+In: options. Out: a table like `runtime.artifact.LOADERS`, which is part of it. Invariant: nothing
+of the compiler is imported before a part needs it; kept binaries are looked for once.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import torch
 
-from flambeau_inductor.cache import CacheStore, Key, code, key, open_store, versions
+from flambeau_inductor.cache import open_store
+from flambeau_inductor.kernels.kept_binaries import load
 from flambeau_inductor.options import Options
-from flambeau_inductor.runtime.artifact import LOADERS, KernelPart, Loaded, Loader
-from flambeau_inductor.runtime.gpu.binaries import CudaDriver, cuda_driver, launchers_of
-
-KERNELS = "kernels.json"
+from flambeau_inductor.runtime.artifact import LOADERS
+from flambeau_inductor.runtime.kernel_part import KernelPart, Loaded, Loader
 
 
 def loaders(options: Options) -> Mapping[str, Loader]:
@@ -35,51 +27,8 @@ def loaders(options: Options) -> Mapping[str, Loader]:
             if found is not None:
                 return found
         # a warm start does without the compiler
-        from flambeau_inductor.kernels.generate import build_triton
+        from flambeau_inductor.kernels.triton_build import build_triton
 
         return build_triton(part, gpu, options)
 
     return {**LOADERS, "triton": from_triton}
-
-
-def key_of(part: KernelPart, text: str, capability: tuple[int, ...]) -> Key:
-    """What the binaries of a part are found by; `text` is that of its module."""
-    return key(
-        "kernels",
-        language="cubin",
-        text=text,
-        kernels=json.dumps(part.data["kernels"], sort_keys=True),
-        capability=".".join(map(str, capability)),
-        versions=versions(),
-        code=code(),
-    )
-
-
-def load(part: KernelPart, store: CacheStore, driver: CudaDriver | None = None) -> Loaded | None:
-    """The functions of a part on the current GPU; None where its binaries are not kept."""
-    text = part.files["kernels.py"].read_text()
-    place = store.find(key_of(part, text, torch.cuda.get_device_capability()))
-    if place is None:
-        return None
-    try:
-        kernels = json.loads((place / KERNELS).read_text())
-        files = {path.name: path for path in place.iterdir()}
-        binaries = KernelPart("cubin", files, {"kernels": kernels})
-        driver = cuda_driver(torch.cuda.current_device()) if driver is None else driver
-        functions, kept = launchers_of(binaries, driver, lambda name: _unaligned(part, text, name))
-    except (OSError, LookupError, TypeError, ValueError):
-        return None  # whole, but not what this version writes: it is built again
-    return functions, (*kept, store)
-
-
-def _unaligned(part: KernelPart, text: str, name: str) -> Any:
-    """What Triton compiles for any buffers."""
-    # few programs have buffers that are not aligned
-    from flambeau_inductor.codegen.triton.build import compile_unaligned
-    from flambeau_inductor.kernels.generate import kernels_of
-
-    kernel = next(each for each in kernels_of(part) if each.name == name)
-    with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
-        path = Path(folder) / "kernels.py"  # its entry may be gone by now
-        path.write_text(text)
-        return compile_unaligned(path, kernel)

@@ -1,7 +1,7 @@
 """Triton binaries, for processes without a compiler and for the next process.
 
 In: a part of an artifact that Triton's compiler loads, and a compute capability, or launchers.
-Out: the same part for `runtime.gpu.binaries`; an entry of a store, for `kernels.loaders`.
+Out: the same part for `runtime.gpu.binaries`; an entry of a store, for `kernels.kept_binaries`.
 Invariant: a part has every kernel for aligned and for any buffers, and needs no GPU to be made; an
 entry has what was built for aligned ones.
 """
@@ -20,12 +20,12 @@ import torch
 from flambeau_inductor.cache import CacheStore, open_store
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.errors import InductorError
-from flambeau_inductor.kernels.generate import LAUNCH_FILE, kernels_of, launch_entry
-from flambeau_inductor.kernels.loaders import KERNELS, key_of
+from flambeau_inductor.kernels.kept_binaries import KERNELS, key_of
+from flambeau_inductor.kernels.launching import LAUNCH_FILE, kernels_of, launch_entry
 from flambeau_inductor.options import Options
-from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY
 from flambeau_inductor.runtime.gpu.launch import Launcher, entry_of, parameters_of
+from flambeau_inductor.runtime.kernel_part import KernelPart
 
 LOADER = "cubin"
 VARIANTS: Mapping[str, bool] = {"aligned": True, "any": False}

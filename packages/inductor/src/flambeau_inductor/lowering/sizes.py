@@ -33,7 +33,7 @@ from flambeau_inductor.indexing import (
     symbols_in,
     to_python,
 )
-from flambeau_inductor.indexing.symbols import LARGEST
+from flambeau_inductor.indexing.expr import LARGEST
 from flambeau_inductor.ir.program import SymbolSource
 
 ESTIMATE = 256

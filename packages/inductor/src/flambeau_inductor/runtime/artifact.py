@@ -22,21 +22,9 @@ from torch.autograd import profiler
 
 from flambeau_inductor._torch_compat import current_device, set_grad_mode
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, Recorded, Rules, rules_from
+from flambeau_inductor.runtime.kernel_part import CannotLoad, KernelPart, Loaded, Loader
 from flambeau_inductor.runtime.profiling import with_rows
 from flambeau_inductor.runtime.report import Report
-
-
-class CannotLoad(Exception):
-    """An artifact that this process cannot run, with the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelPart:
-    """The kernels of one language. `files`: where each file is now; `data`: of JSON's kinds."""
-
-    loader: str
-    files: Mapping[str, Path]
-    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +66,6 @@ class Artifact:
             for number, part in enumerate(self.parts)
             for name, path in part.files.items()
         }
-
-
-Loaded = tuple[Mapping[str, Any], tuple[object, ...]]
-Loader = Callable[[KernelPart, int | None], Loaded]
-"""From a part and the GPU it is for to functions by name, and what must outlive them."""
 
 
 def file_name(number: int, name: str) -> str:

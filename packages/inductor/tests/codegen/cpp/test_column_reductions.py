@@ -57,6 +57,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("shape", "dtype"), [*((shape, torch.float32) for shape in SHAPES), ("a rest", torch.bfloat16)]
 )

@@ -52,6 +52,7 @@ def awkward() -> torch.Tensor:
     return both.to(torch.int32).view(torch.float32)[: both.numel() // 16 * 16].contiguous()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("instructions", "kind", "width"),
     [(i, k, w) for i, k, w in itertools.product(INSTRUCTIONS, HALF, (4, 8, 16))],

@@ -112,6 +112,7 @@ def check(
         assert ours <= slack * theirs + rounding, (float(ours), float(theirs))
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CASES)
 def test_against_doubles(name: str, tmp_path: Path) -> None:
     torch.manual_seed(1)

@@ -43,7 +43,7 @@ def kernels_of(program: Program, folder: Path) -> Callable[[Loop, Mapping[str, A
     return run
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CASES)
 def test_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)

@@ -70,6 +70,7 @@ PROGRAMS = (dropped, normalised, with_its_mask, broadcast)
 SHAPES = ((1, 1024), (3, 1235), (37, 61), (2, 40_001), (700, 160), (131, 1024))
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_results_and_states_are_eagers(program: Function) -> None:
     for shape in SHAPES:
@@ -81,6 +82,7 @@ def test_results_and_states_are_eagers(program: Function) -> None:
         held_to_eager(compiled, program, x, y)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("threads", [1, 2, 3, 9])
 def test_threads_share_one_stream(threads: int) -> None:
     x, y = torch.randn(513, 257), torch.randn(513, 257)

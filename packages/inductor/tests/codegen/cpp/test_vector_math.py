@@ -52,6 +52,7 @@ RARELY = {"fmod", "sin", "cos", "acosh", "asinh"}
 SLEEF overflow, always."""
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.skipif(not find_toolchain().sleef, reason="torch's library has no SLEEF")
 @pytest.mark.parametrize(("dtype", "suffix"), [(torch.float32, "f"), (torch.float64, "")])
 def test_no_function_of_floats_is_given_to_libm_lane_by_lane(

@@ -167,6 +167,7 @@ def test_transpose_gets_a_two_dimensional_tile(tmp_path: Path) -> None:
     assert torch.equal(out, a.T + b)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("length", [32768, 20011])
 def test_a_row_of_halves_stays_in_registers(length: int, tmp_path: Path) -> None:
     loop = loops.softmax(3, length, torch.bfloat16)

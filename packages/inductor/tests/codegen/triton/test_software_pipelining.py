@@ -55,7 +55,7 @@ def test_blocks_on_their_way_find_room(
     assert (tiling.dimensions[0].block, tiling.stages) == (together, stages)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("rows", "columns"), [(48, 20), (88, 20), (48, 64), (53, 20), (53, 600)])
 def test_results_are_those_of_eager(name: str, rows: int, columns: int, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_registers_are_those_that_programs_leave_each_other(
     assert (tiling.programs, tiling.warps, tiling.registers) == (programs, warps, registers)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("columns", [1100, 2048])
 def test_long_rows_are_shared_out(name: str, columns: int, tmp_path: Path) -> None:

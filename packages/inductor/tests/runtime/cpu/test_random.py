@@ -42,6 +42,7 @@ def generator_as_it_was() -> Iterator[None]:
         yield
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("before", [0, 1, 311, 623, 624])
 @pytest.mark.parametrize("p", [0.0, 1e-3, 1 / 3, 0.9, 1.0])
 def test_draws_and_state_are_torchs(

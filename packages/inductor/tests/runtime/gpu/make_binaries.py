@@ -19,9 +19,9 @@ from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import generate_module
 from flambeau_inductor.kernels.triton_binaries import as_binaries, keep
-from flambeau_inductor.runtime.artifact import KernelPart
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY
 from flambeau_inductor.runtime.gpu.launch import Launcher
+from flambeau_inductor.runtime.kernel_part import KernelPart
 
 from tests.codegen import loops
 from tests.codegen.triton.compile_classes import dtypes_of

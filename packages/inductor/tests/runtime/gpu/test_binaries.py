@@ -14,9 +14,10 @@ import pytest
 import torch
 from flambeau_inductor.cache import CacheStore
 from flambeau_inductor.codegen.triton import build
-from flambeau_inductor.kernels import loaders
-from flambeau_inductor.runtime.artifact import LOADERS, CannotLoad, KernelPart
+from flambeau_inductor.kernels import kept_binaries
+from flambeau_inductor.runtime.artifact import LOADERS
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY, MOST_SHARED, launchers_of
+from flambeau_inductor.runtime.kernel_part import CannotLoad, KernelPart
 
 from tests.runtime.gpu.driver import Driver
 
@@ -137,7 +138,7 @@ def test_what_was_built_once_is_kept(both: dict[str, Any], monkeypatch: pytest.M
     """A warm start: aligned buffers by the binaries, others by what Triton compiles then."""
     part, driver, compiled = part_of(both["triton"]), Driver(), []
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    found = loaders.load(part, both["store"], driver)
+    found = kept_binaries.load(part, both["store"], driver)
     assert found is not None
     functions, _kept = found
 
@@ -190,14 +191,14 @@ def test_what_was_built_for_something_else_is_not_taken(
         part = KernelPart(
             "triton", part.files, {"kernels": [{**first, "warps": first["warps"] * 2}, *rest]}
         )
-    assert loaders.load(part, both["store"], Driver()) is None
+    assert kept_binaries.load(part, both["store"], Driver()) is None
 
 
 def test_loading_imports_nothing_of_the_compiler(made: dict[str, Any]) -> None:
     script = """
 import json, sys
 from pathlib import Path
-from flambeau_inductor.runtime.artifact import KernelPart
+from flambeau_inductor.runtime.kernel_part import KernelPart
 from flambeau_inductor.runtime.gpu.binaries import launchers_of
 from tests.runtime.gpu.driver import Driver
 made = json.loads(sys.argv[1])

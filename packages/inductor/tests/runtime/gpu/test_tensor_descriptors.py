@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
-from flambeau_inductor.kernels.generate import LAUNCH
+from flambeau_inductor.kernels.launching import LAUNCH
 from flambeau_inductor.runtime.gpu.launch import Launcher, Library, load_library
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, as_passed, fits, tiled
 

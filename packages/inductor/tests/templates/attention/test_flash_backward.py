@@ -96,7 +96,7 @@ def exact(buffers: Buffers, scale: float, causal: bool, bias: bool) -> dict[str,
     return {"out": out.detach(), "sums": scores.logsumexp(-1).detach(), **named}
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(
@@ -127,6 +127,7 @@ def test_gradients(
         assert close, name
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "blocks",

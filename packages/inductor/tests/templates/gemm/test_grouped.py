@@ -111,7 +111,7 @@ def run(
     return out
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize("tile", [PLAIN, DESCRIBED], ids=["pointers", "described"])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("kind", ["rows", "columns", "inner"])

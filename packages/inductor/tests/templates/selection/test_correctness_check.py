@@ -116,6 +116,7 @@ class Tried(Tuner):
         return names[0]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("followed", [False, True])
 @pytest.mark.parametrize("kind", ["product", "convolution", "depthwise"])
 def test_kernels_of_a_race_agree_with_the_library(kind: str, followed: bool) -> None:

@@ -25,13 +25,14 @@ from torch import fx
 
 from flambeau._torch_compat import pytree
 from flambeau.backends.fallback import graph_name
+from flambeau.backends.registry import resolve
 from flambeau.backends.request import Backend, Request, named
 from flambeau.cache.graph_data import CannotKey
 from flambeau.cache.graphs import graph_key
 from flambeau.choices import Choices
 from flambeau.errors import StageFailure
 from flambeau.events.records import RecordCollector
-from flambeau.testing.comparison import copied, copied_graph
+from flambeau.testing.comparison import compared, copied, copied_graph
 
 EAGER = "eager"
 MARGIN = 0.97
@@ -73,8 +74,6 @@ def race(
     out: Mapping[str, str],
 ) -> BackendBenchmark:
     """Run all forms in turns, eager among them, and compare the medians."""
-    from flambeau.repro.check import compared  # it uses the table of backends, which uses this
-
     gone = dict(out)
     runs = {EAGER: _runner(gm.forward, inputs)}
     for name, form in forms.items():
@@ -189,8 +188,6 @@ class Autotune:
 
 def _compiled(backend: Any, gm: fx.GraphModule, inputs: list[Any], request: Request) -> Form:
     """A graph compiled by one backend, with a recorder of its own, but for faults."""
-    from flambeau.backends.registry import resolve  # the table there names this module's
-
     recorder = RecordCollector()
     strict = Request(request.choices, recorder, strict=True, options=request.options)
     try:

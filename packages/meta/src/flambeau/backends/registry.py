@@ -1,8 +1,8 @@
-"""The registry of backends, and the layers around each.
+"""The registry of backends, and how one is put together with the layers around it.
 
 In: names. Out: backends. Invariant: a built-in name always means the built-in backend; a name that
 nobody knows is an error that lists the known ones; to see whether a package is here does not import
-it. Whatever wraps a backend is in `LAYERS`, from the inside out; the outermost answers capture.
+it. A backend or a layer may itself resolve others.
 """
 
 from __future__ import annotations
@@ -12,22 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from typing import Any, TypeVar
 
-import flambeau_inductor
-import torch
 from torch import fx
 
 from flambeau import _torch_compat as compat
-from flambeau.backends import composed, engines
-from flambeau.backends.autotune import Autotune, never_slower
-from flambeau.backends.fallback import marking, with_fallback
-from flambeau.backends.request import Backend, Factory, Request, Traits, named
-from flambeau.distributed import by_buckets, in_agreement
+from flambeau.backends.request import Backend, ByRequest, Factory, Request, Traits, named
 from flambeau.errors import BackendMissing, UnknownBackend
-from flambeau.events.bus import publish_runs
-from flambeau.testing.comparison import copied_graph
 
 
 @dataclass(frozen=True)
@@ -41,62 +32,8 @@ class BuiltinBackend:
     is_here: Callable[[], bool] = lambda: True
 
 
-def _engine(about: str, make: Factory, *modules: str, pip: str = "") -> BuiltinBackend:
-    """A backend by another engine, of modules that must be importable; `pip`: how they are had."""
-    text = f"the package {' and '.join(modules)} (`pip install {pip}`)" if modules else ""
-    traits = Traits(stage=make.__name__)
-    return BuiltinBackend(about, make, traits, text, lambda: all(map(find_spec, modules)))
-
-
-#: numbers that are not integers are constants to ahead-of-time autograd and what comes after it
-AOT = Traits(frozenset({"sizes", "integers", "floats", "data"}), "aot")
-
-TABLE: dict[str, BuiltinBackend] = {
-    "eager": BuiltinBackend(
-        "the captured graph as it is", composed.eager, Traits(True, divided=False)
-    ),
-    "aot_eager": BuiltinBackend(
-        "forward and backward ahead of time, operator by operator", composed.aot_eager, AOT
-    ),
-    "aot_nop": BuiltinBackend("another name of aot_eager", composed.aot_eager, AOT),
-    "aot_eager_prims": BuiltinBackend("the same in primitives", composed.aot_eager_prims, AOT),
-    "inductor": BuiltinBackend(
-        "fused C++ and Triton kernels", composed.inductor, replace(AOT, kernels=True)
-    ),
-    "flambeau": BuiltinBackend(
-        "another name of inductor, by which torch finds it",
-        composed.inductor,
-        replace(AOT, kernels=True),
-    ),
-    "autotune": BuiltinBackend(
-        "each graph as whichever of eager, aot_eager and inductor runs it fastest",
-        Autotune().for_request,
-        Traits(),
-    ),
-    "cudagraphs": BuiltinBackend(
-        "aot_eager, recorded and replayed as CUDA graphs",
-        composed.cudagraphs,
-        Traits(stage="aot"),
-        "a CUDA device",
-        torch.cuda.is_available,
-    ),
-    "ts": _engine("TorchScript", engines.ts),
-    "ofi": _engine("TorchScript, frozen and folded for inference", engines.ofi),
-    "nvfuser": _engine(
-        "TorchScript with nvFuser", engines.nvfuser, "nvfuser", pip="nvfuser-cu12-torch28"
-    ),
-    "onnxrt": _engine(
-        "ONNX Runtime, inference", engines.onnxrt, *("onnxruntime", "onnx"), pip="onnxruntime onnx"
-    ),
-    "tensorrt": _engine("Torch-TensorRT", engines.tensorrt, "torch_tensorrt", pip="torch-tensorrt"),
-    "openxla": _engine("PyTorch/XLA", engines.openxla, "torch_xla", pip="torch_xla"),
-    "ipex": _engine(
-        "Intel Extension for PyTorch, inference",
-        engines.ipex,
-        "intel_extension_for_pytorch",
-        pip="intel-extension-for-pytorch",
-    ),
-}
+TABLE: dict[str, BuiltinBackend] = {}
+"""The built-in backends by name: `builtin` has them."""
 
 
 @dataclass(frozen=True)
@@ -108,70 +45,8 @@ class Layer:
     wanted: Callable[[Request], object]
 
 
-def _graph_cache(engine: Any, request: Request) -> Backend:
-    cached: Backend = replace(engine, cached=True)
-    return cached
-
-
-def _prepare(backend: Backend, request: Request) -> Backend:
-    """The inductor's passes before autograd, on a copy: whoever falls back has the graph as it was
-    captured."""
-
-    @marking("prepare")
-    def prepared(gm: fx.GraphModule) -> fx.GraphModule:
-        copy = copied_graph(gm)
-        flambeau_inductor.prepare(copy, request.choices.inductor)
-        return copy
-
-    def from_prepared(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        copy = prepared(gm)
-        try:
-            return backend(copy, example_inputs)
-        finally:
-            copy.graph.owning_module = None  # it would keep its parameters until a collection
-
-    return from_prepared
-
-
-def _repro(backend: Backend, request: Request) -> Backend:
-    from flambeau.repro.hook import with_repro  # a tool, which a first call need not import
-
-    return with_repro(backend, request)
-
-
-def _verify(backend: Backend, request: Request) -> Backend:
-    from flambeau.testing.verification import verified  # as above
-
-    return verified(backend, request)
-
-
-def _merges(request: Request) -> bool:
-    return request.traits.kernels and request.choices.inductor.merge_collectives
-
-
-LAYERS: tuple[Layer, ...] = (
-    Layer("graph_cache", _graph_cache, lambda request: request.traits.kernels),
-    Layer("prepare", _prepare, lambda request: request.traits.kernels),
-    Layer(
-        "fallback",
-        lambda backend, request: with_fallback(backend, request, request.traits.stage),
-        lambda request: request.traits.stage,
-    ),
-    Layer(
-        "buckets",
-        lambda backend, request: by_buckets(backend),
-        lambda request: request.traits.divided,
-    ),
-    Layer("never_slower", never_slower, lambda request: request.never_slower),
-    Layer("repro", _repro, lambda request: request.repro),
-    Layer("verify", _verify, lambda request: request.verify),
-    Layer(
-        "agreement",
-        lambda backend, request: in_agreement(backend, _merges(request)),
-        lambda request: True,
-    ),
-    Layer("run_events", publish_runs, lambda request: True),
-)
+LAYERS: list[Layer] = []
+"""What wraps a backend, from the inside out: `builtin` has it. The outermost answers capture."""
 
 
 class LayeredBackend:
@@ -266,7 +141,7 @@ def list_backends() -> list[BackendName]:
 
 def is_built_in(backend: str | Callable[..., Any]) -> bool:
     """Whether a backend is one of ours, whose options are those of the stages."""
-    return backend in TABLE if isinstance(backend, str) else isinstance(backend, Autotune)
+    return backend in TABLE if isinstance(backend, str) else isinstance(backend, ByRequest)
 
 
 def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
@@ -288,7 +163,7 @@ def _compiling(backend: str | Callable[..., Any], request: Request) -> tuple[Bac
                 raise BackendMissing(backend, known.needs)
             return known.make(request), replace(request, traits=known.traits)
         backend = by_name(backend)
-    if isinstance(backend, Autotune):
+    if isinstance(backend, ByRequest):
         return backend.for_request(request), request
     if not callable(backend):
         raise TypeError(f"a backend is a name or a callable, not {type(backend).__name__}")

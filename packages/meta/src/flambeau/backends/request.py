@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import fx
 
@@ -76,3 +76,10 @@ def named(backend: str | Callable[..., Any]) -> str:
         if isinstance(backend, str)
         else getattr(backend, "__name__", type(backend).__name__)
     )
+
+
+@runtime_checkable
+class ByRequest(Protocol):
+    """A backend of ours that is another for each request."""
+
+    def for_request(self, request: Request) -> Backend: ...

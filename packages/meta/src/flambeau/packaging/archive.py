@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 from flambeau_aot.serialize.saved_program import Stored, stored_from
-from flambeau_inductor.runtime.artifact import Artifact, Loader, from_data, load_artifact
+from flambeau_inductor.runtime.artifact import Artifact, from_data, load_artifact
+from flambeau_inductor.runtime.kernel_part import Loader
 
 from flambeau.errors import Refused
 

@@ -22,7 +22,7 @@ import flambeau_inductor
 import torch
 from flambeau_aot.errors import AotError
 from flambeau_aot.serialize.saved_program import decoded, restore
-from flambeau_inductor.runtime.artifact import CannotLoad
+from flambeau_inductor.runtime.kernel_part import CannotLoad
 from torch.autograd import forward_ad
 
 from flambeau.__about__ import __version__

@@ -17,19 +17,12 @@ import flambeau_inductor
 import torch
 from torch import fx
 
-from flambeau.backends import resolve
+from flambeau.backends.registry import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import Choices
 from flambeau.errors import StageError
 from flambeau.events.records import RecordCollector
-from flambeau.testing.comparison import (
-    Difference,
-    copied,
-    copied_graph,
-    difference,
-    in_double,
-    observe,
-)
+from flambeau.testing.comparison import compared, copied, copied_graph
 
 
 @dataclass(frozen=True)
@@ -101,16 +94,6 @@ def found_backend(backend: str | Callable[..., Any]) -> str | Callable[..., Any]
     module, _, name = backend.partition(":")
     found: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
     return found
-
-
-def compared(
-    gm: fx.GraphModule, compiled: Callable[..., Any], inputs: Sequence[Any], backward: bool = True
-) -> Difference | None:
-    """The first difference between a compiled graph and the graph run by torch."""
-    expected = observe(gm, inputs, modules=[gm], backward=backward)
-    got = observe(compiled, inputs, modules=[gm], backward=backward)
-    exact = in_double(gm, inputs, modules=[gm]) if backward else None
-    return difference(expected, got, exact)
 
 
 def failure_of(error: BaseException) -> GraphFailure:

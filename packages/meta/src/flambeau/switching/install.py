@@ -1,15 +1,14 @@
 """Installation: `torch.compile` and its relatives become Flambeau's, by public names, and back.
 
 In: the names of `NAMES`. Out: functions in their place that call `flambeau.switching.stand_ins`.
-Invariant: this is the one module of the package that names torch's compile stack. It imports none
-of it: what the program has not loaded yet is patched when it is. Torch's own code goes on calling
-what it called before, and a function that somebody kept passes on to torch's once uninstalled.
+Invariant: nothing of torch's compile stack is imported: what the program has not loaded yet is
+patched when it is. Torch's own code goes on calling what it called before, and a function that
+somebody kept passes on to torch's once uninstalled.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.abc
 import importlib.util
 import os
@@ -20,16 +19,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from flambeau.switching.stack import STACK
 from flambeau.switching.variable import INSTALL
 
-#: modules of the stack, as the other modules here call them
-STACK: Mapping[str, str] = {
-    "dynamo": "torch._dynamo",
-    "dynamo config": "torch._dynamo.config",
-    "inductor": "torch._inductor",
-    "inductor config": "torch._inductor.config",
-    "cuda graphs": "torch._inductor.cudagraph_trees",
-}
 #: module to the names that are replaced there, where that torch has them
 NAMES: Mapping[str, str] = {
     "torch": "compile",
@@ -109,17 +101,6 @@ def autoload() -> None:
     """What torch calls when it is imported (entry-point group `torch.backends`)."""
     if os.environ.get(INSTALL, "0") not in ("", "0"):
         install()
-
-
-def loaded(name: str) -> Any:
-    """A module of `STACK`, if the program has it; else None."""
-    return sys.modules.get(STACK[name])
-
-
-def knows_option(name: str) -> bool:
-    """Whether torch's inductor has an option of this name, which the program gives to it: torch's
-    own list says, which loads it, as the program itself would have."""
-    return name in importlib.import_module(STACK["inductor"]).list_options()
 
 
 def _stand_ins() -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from flambeau.switching.install import loaded
+from flambeau.switching.stack import loaded
 
 INSIDE = "_orig_mod"
 #: attributes that the module around has itself

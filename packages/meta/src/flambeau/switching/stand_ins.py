@@ -31,8 +31,8 @@ from flambeau.errors import UnknownBackend
 from flambeau.events import logs
 from flambeau.events.records import hand_over
 from flambeau.switching import translation
-from flambeau.switching.install import loaded
 from flambeau.switching.optimized_module import INSIDE, OptimizedModule
+from flambeau.switching.stack import loaded
 from flambeau.switching.translation import say_once
 
 Original = Callable[..., Any]

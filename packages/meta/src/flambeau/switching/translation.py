@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flambeau.errors import UnknownMode, UnknownOption, warn
-from flambeau.switching.install import knows_option, loaded
+from flambeau.switching.stack import knows_option, loaded
 
 MOST_ENTRIES = 64
 """Of one code object, that capture has room for."""

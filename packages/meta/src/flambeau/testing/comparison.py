@@ -347,3 +347,13 @@ def copied_graph(gm: fx.GraphModule, where: dict[fx.Node, fx.Node] | None = None
     graph = fx.Graph()
     graph.output(graph.graph_copy(gm.graph, {} if where is None else where))
     return fx.GraphModule(gm, graph, class_name=type(gm).__name__)
+
+
+def compared(
+    gm: fx.GraphModule, compiled: Callable[..., Any], inputs: Sequence[Any], backward: bool = True
+) -> Difference | None:
+    """The first difference between a compiled graph and the graph run by torch."""
+    expected = observe(gm, inputs, modules=[gm], backward=backward)
+    got = observe(compiled, inputs, modules=[gm], backward=backward)
+    exact = in_double(gm, inputs, modules=[gm]) if backward else None
+    return difference(expected, got, exact)

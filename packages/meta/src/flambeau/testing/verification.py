@@ -17,9 +17,9 @@ from flambeau.backends.fallback import graph_name
 from flambeau.backends.request import Backend, Request
 from flambeau.errors import StageFailure, WrongAnswer, warn
 from flambeau.events.stage_products import user_line
-from flambeau.repro.check import GraphCheck, compared
+from flambeau.repro.check import GraphCheck
 from flambeau.repro.shrink import first_bad_node
-from flambeau.testing.comparison import copied, copied_graph, draws
+from flambeau.testing.comparison import compared, copied, copied_graph, draws
 
 STAGES = (("aot", "aot_eager"), ("prims", "aot_eager_prims"), ("inductor", "inductor"))
 

@@ -4,7 +4,8 @@ from flambeau_prims.conformance.check import Backend, Declaration, KitOutcome, c
 from flambeau_prims.conformance.mode import Decomposing
 from flambeau_prims.conformance.programs.programs import KitProgram
 from flambeau_prims.conformance.run import KitPlan, run
-from flambeau_prims.conformance.samples.cases import Case, cases
+from flambeau_prims.conformance.samples.cases import cases
+from flambeau_prims.conformance.samples.registry import Case
 from flambeau_prims.conformance.score import ScoreCard
 
 __all__ = [

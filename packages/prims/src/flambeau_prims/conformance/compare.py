@@ -24,7 +24,7 @@ from torch import Tensor
 
 from flambeau_prims._op import is_same_layout
 from flambeau_prims.conformance.relations import TOLERANCE, is_free
-from flambeau_prims.conformance.samples.cases import Case
+from flambeau_prims.conformance.samples.registry import Case
 from flambeau_prims.shape_rules import TensorMeta
 
 _ELEMENT = 8.0

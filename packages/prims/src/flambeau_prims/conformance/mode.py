@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from flambeau_prims._torch_compat import DispatchMode, OpOverload
-from flambeau_prims.decomposition_table import Decomposition, decompositions
+from flambeau_prims.decomposition_choice import decompositions
+from flambeau_prims.decomposition_table import Decomposition
 
 
 class Decomposing(DispatchMode):

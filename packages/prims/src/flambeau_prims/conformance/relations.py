@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.samples.cases import Case
+from flambeau_prims.conformance.samples.registry import Case
 
 TOLERANCE = {
     torch.float16: 1e-2,

@@ -19,7 +19,8 @@ from flambeau_prims.conformance.compare import judge_of
 from flambeau_prims.conformance.programs.composed import composed, composed_with_symbols, symbolic
 from flambeau_prims.conformance.programs.programs import KitProgram, program_of
 from flambeau_prims.conformance.programs.random_graphs import Dice, random_program
-from flambeau_prims.conformance.samples.cases import Case, cases_of
+from flambeau_prims.conformance.samples.cases import cases_of
+from flambeau_prims.conformance.samples.registry import Case
 from flambeau_prims.conformance.samples.tensors import CPU
 
 WHOLE_PROGRAMS = ("graphs", "random graphs", "symbols")

@@ -17,7 +17,7 @@ from flambeau_prims.conformance.check import Backend, KitOutcome, check, load_ba
 from flambeau_prims.conformance.programs.composed import COMPOSED, composed
 from flambeau_prims.conformance.programs.random_graphs import random_program
 from flambeau_prims.conformance.run import KitPlan, check_group, single_prims
-from flambeau_prims.conformance.samples.cases import Case
+from flambeau_prims.conformance.samples.registry import Case
 
 try:
     import hypothesis  # type: ignore[import-not-found]

@@ -16,7 +16,8 @@ from typing import Literal
 
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import OpOverload, aten_overloads, has_dispatch, is_composite
-from flambeau_prims.decomposition_table import Decomposition, decompositions
+from flambeau_prims.decomposition_choice import decompositions
+from flambeau_prims.decomposition_table import Decomposition
 from flambeau_prims.functional_variants import functional_form
 
 

@@ -38,13 +38,21 @@ class SampleCall:
     differentiable: Any
 
 
-@functools.cache
-def entries() -> tuple[Any, ...]:
-    """All entries, in the database's order."""
+def tools_of_tests() -> Any:
+    """The module of torch's that the database is built on."""
     if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
         stand_in = types.ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stand_in
+    from torch.testing._internal import common_utils  # two seconds, at first use
+
+    return common_utils
+
+
+@functools.cache
+def entries() -> tuple[Any, ...]:
+    """All entries, in the database's order."""
+    tools_of_tests()
     from torch.testing._internal.common_methods_invocations import op_db  # seconds to import
 
     return tuple(op_db)

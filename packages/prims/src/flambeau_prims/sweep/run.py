@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_prims.decomposition_table import decompositions
+from flambeau_prims.decomposition_choice import decompositions
 from flambeau_prims.sweep import database
 from flambeau_prims.sweep.judge import SweepVerdict, judge
 from flambeau_prims.sweep.measure import DTYPES

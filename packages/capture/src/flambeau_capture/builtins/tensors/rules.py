@@ -17,10 +17,10 @@ from flambeau_capture.values.tensors import (
     scalars,
     shape_changes,
     sized_by_data,
-    wrapper_subclasses,
 )
 from flambeau_capture.values.tensors.early_numbers import number_for_python
 from flambeau_capture.values.tensors.graph_calls import in_general
+from flambeau_capture.values.tensors.subclasses import wrapper_subclasses
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 
 _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (

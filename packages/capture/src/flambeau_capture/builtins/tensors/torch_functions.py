@@ -41,7 +41,8 @@ from flambeau_capture.values.functions.call_rules import (
 )
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.higher_order.context_managers import answered_outside
-from flambeau_capture.values.numpy.arrays import ArrayValue, rules
+from flambeau_capture.values.numpy.arrays import ArrayValue
+from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.graph_calls import check_all, graph_call, require_number
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue

@@ -34,6 +34,7 @@ from flambeau_capture.values.containers.sequences import Pending, TupleValue, tx
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import KeysIterator, SequenceIterator
 from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.registry import DefinedAbove
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
@@ -347,6 +348,9 @@ def keys_of(tx: Tracer, given: Value) -> Value | None:
 _PLAIN_ITER = (dict, dict.__iter__)
 
 
+algebra_of_keys = DefinedAbove("what sets, which are made of keys, do to them")
+
+
 class DictView(BuiltinKind):
     """dict.keys(), values() and items(): they follow the dict."""
 
@@ -408,9 +412,7 @@ class DictView(BuiltinKind):
             return SequenceIterator(TupleValue(self.parts()[::-1]))
         if self.kind != "keys" or name in PROTOCOL:
             return super().call_method(tx, name, args, kwargs)
-        from flambeau_capture.values.containers.sets import algebra  # sets are made of keys
-
-        return algebra(tx, self, name, args)
+        return algebra_of_keys(tx, self, name, args)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.target)

@@ -16,7 +16,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.containers.dicts import DictValue, DictView
+from flambeau_capture.values.containers.dicts import DictValue, DictView, algebra_of_keys
 from flambeau_capture.values.containers.hashable_keys import (
     Identity,
     is_among,
@@ -180,6 +180,7 @@ def _keys_of(tx: Tracer, given: Value) -> tuple[dict[int, Value], Any]:
     return items, dict.fromkeys(keys).keys() if is_view else keys
 
 
+@algebra_of_keys.by
 def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
     """A method of a set or of a dict's view, as Python's own do it to the keys; or an operator
     of anything that a view, on its right, iterates over."""

@@ -28,9 +28,8 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.values.base import Args, Kwargs, MadeBy, Tracer, Value, needing, objects_of
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.numpy.arrays import in_python
-from flambeau_capture.values.objects.attributes import answers_for_itself
 from flambeau_capture.values.objects.made_objects import MadeObject, act
-from flambeau_capture.values.registry import wrap_known
+from flambeau_capture.values.registry import answers_for_itself, wrap_known
 from flambeau_capture.values.tensors.data_numbers import float_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
 

@@ -10,6 +10,7 @@ computes with scalars before the graph runs: reading the `value` of one that var
 from __future__ import annotations
 
 import operator
+import sys
 import types
 import warnings
 from collections.abc import Callable
@@ -26,8 +27,6 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
-from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
-from flambeau_capture.values.registry import tracked, wraps_if
 from flambeau_capture.values.tensors.graph_calls import tensor_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
     BY_PYTHON,
@@ -37,13 +36,6 @@ from flambeau_capture.values.tensors.symbolic_numbers import (
     symbol_value,
 )
 from flambeau_capture.values.tensors.tensor import TensorValue
-
-
-def rules() -> Any:
-    """What NumPy's functions are in torch. A program that has an array has imported NumPy."""
-    from flambeau_capture.values.numpy import functions
-
-    return functions
 
 
 @dataclass(eq=False, repr=False)
@@ -142,42 +134,7 @@ class NumpyScalar(Constant):
         return self.value
 
 
-class NumpyFunction(OpaqueValue):
-    """A function of NumPy's, or one of its universal functions."""
-
-    def describe(self) -> str:
-        return f"numpy.{getattr(self.real, '__name__', type(self.real).__name__)}"
-
-    def as_python(self) -> Any:
-        return self.real
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name == "__name__":
-            return tx.wrap_new(self.real.__name__)
-        return BoundMethod(self, name)
-
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        found: Value = rules().call(tx, self.real, args, kwargs)
-        return found
-
-
-@tracked
-def wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
-    tx.guard(source, "TYPE_MATCH", type(obj))
-    try:
-        tensor = shared_tensor(obj)
-    except (LookupError, TypeError, ValueError):
-        return OpaqueValue(obj, source)
-    inner = Called(source, shared_tensor)
-
-    def enter() -> Any:
-        tx.guard_tensor(inner, tensor)
-        return tx.graph.outermost.add_input(tensor, inner)
-
-    made: Value = rules().Array(TensorValue(source=inner, enter=enter), source=source)
-    return made
-
-
+_OPEN = frozenset({"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"})
 _LONGEST = 12  # scalars that one is computed of
 _COMPARED = frozenset({"==", "!=", "<", "<=", ">", ">="})
 #: on these NumPy's operators of scalars are Python's of the numbers that they hold
@@ -253,10 +210,19 @@ class ArrayNumber(NumpyScalar):
         return super().call_method(tx, name, args, kwargs)
 
 
+def is_open_kind(kind: type) -> bool:
+    """Whether scalars of a class may vary from call to call."""
+    return kind.__module__ == "numpy" and kind.__name__ in _OPEN
+
+
+def _numpy() -> Any:
+    return sys.modules["numpy"]  # the program, which has a scalar, has imported it
+
+
 def open_scalar(tx: Tracer, scalar: Any, source: Source) -> Value | None:
     """The value of a scalar that was another one before; None where it has to be known."""
     kind = type(scalar)
-    if kind not in rules().OPEN_KINDS or not tx.varies(source, _number_of(scalar)):
+    if not is_open_kind(kind) or not tx.varies(source, _number_of(scalar)):
         return None
     inner = Called(source, _number_of)
     made = tx.shapes.number(_number_of(scalar), inner)
@@ -283,7 +249,7 @@ def scalar_call(
     known = [_known(tx, arg) for arg in args]
     if any(one is None for one in known):
         return None
-    with rules().np.errstate(all="ignore"), warnings.catch_warnings():
+    with _numpy().errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             result = fn(*(present for present, _ in known))  # type: ignore[misc]
@@ -291,7 +257,7 @@ def scalar_call(
             return None  # the program raises it, where it is
     kind = type(result)
     source = SymbolExprSource(fn, tuple(origin for _, origin in known))  # type: ignore[misc]
-    if kind not in rules().OPEN_KINDS or source.count() > _LONGEST:
+    if not is_open_kind(kind) or source.count() > _LONGEST:
         return None
     numbers = [arg.as_number() if isinstance(arg, NumpyScalar) else arg for arg in args]
     number: Value | None = None
@@ -331,7 +297,7 @@ def _compared(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | Non
         return None
     numbers = [v.as_number() if isinstance(v, NumpyScalar) else v for v in (left, right)]
     found = symbol_operator(tx, symbol, *numbers)
-    return None if found is None else NumpyScalar(rules().np.bool_(found.truth(tx)))
+    return None if found is None else NumpyScalar(_numpy().bool_(found.truth(tx)))
 
 
 def in_python(fn: Any, args: Args) -> list[Value]:
@@ -342,29 +308,3 @@ def in_python(fn: Any, args: Args) -> list[Value]:
     if not numbers_only:
         return [*args]
     return [arg.number if isinstance(arg, ArrayNumber) else arg for arg in args]
-
-
-def _is_numpy(obj: Any) -> bool:
-    kind = type(obj)
-    if kind is types.BuiltinFunctionType:
-        return bool(obj.__module__ == "numpy")
-    return kind.__module__.partition(".")[0] == "numpy" and not isinstance(obj, type)
-
-
-@wraps_if(_is_numpy, 8)
-def wrap_numpy(tx: Tracer, obj: Any, source: Source) -> Value:
-    np = rules().np
-    if isinstance(obj, np.generic):
-        tx.guard(source, "TYPE_MATCH", type(obj))
-        return open_scalar(tx, obj, source) or NumpyScalar(
-            obj, source, lambda: tx.guard_equal(source, obj)
-        )
-    if type(obj) is np.ndarray:
-        return wrap_array(tx, obj, source)
-    if isinstance(obj, np.dtype):
-        tx.guard(source, "ID_MATCH", obj)
-        return FrozenValue(obj, ConstantSource(obj, "dtype"))
-    tx.guard(source, "ID_MATCH", obj)
-    if callable(obj):
-        return NumpyFunction(obj, ConstantSource(obj, getattr(obj, "__name__", "function")))
-    return tx.heap.value_of(obj, lambda: OpaqueValue(obj, source))

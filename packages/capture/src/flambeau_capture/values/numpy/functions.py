@@ -42,9 +42,6 @@ DTYPES: dict[torch.dtype, Any] = {
     torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32,
     torch.float64: np.float64,
 }  # fmt: skip
-OPEN_KINDS = frozenset(
-    {np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8}
-)
 TORCH_DTYPES = {np.dtype(kind): dtype for dtype, kind in DTYPES.items()}
 
 

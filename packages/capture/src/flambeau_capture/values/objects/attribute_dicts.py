@@ -28,7 +28,7 @@ from flambeau_capture.values.containers.dicts import DictValue, MappingValue, de
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.sequences import Pending
 from flambeau_capture.values.objects.attributes import assume_entry, assume_own
-from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.classes import ClassValue, dict_of_class
 from flambeau_capture.values.registry import trusted_class, wraps_type
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def unwrap_proxy(tx: Tracer, value: Value) -> Value:
     return value.whole(tx) if isinstance(value, ReadOnly) else value
 
 
+@dict_of_class.by
 class ClassDict(ReadOnly):
     """`cls.__dict__`."""
 

@@ -38,7 +38,7 @@ from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known
 
 if TYPE_CHECKING:
-    from flambeau_capture.values.objects.instances import ObjectValue
+    pass
 
 _SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
 SLOT_TYPES = (*_SLOTS, types.BuiltinFunctionType)
@@ -192,16 +192,6 @@ def defines(tx: Tracer, python_class: type, name: str) -> bool:
     return found is not None and not (isinstance(found[1], _SLOTS) or _is_known(found[0]))
 
 
-def answers_for_itself(python_class: type) -> bool:
-    """Whether a class of the program has special methods that a built-in function may call."""
-    return any(
-        name in SPECIAL_NAMES
-        for owner in python_class.__mro__
-        if not trusted_class(owner)
-        for name in vars(owner)
-    )
-
-
 def call_special(tx: Tracer, value: Value, name: str, args: Args) -> Value:
     """Call a special method as Python's operators and functions do."""
     try:
@@ -349,10 +339,26 @@ def instance_dict(obj: Any) -> dict[str, Any]:
     return found
 
 
-def _as_instance(value: Value) -> ObjectValue | None:
-    from flambeau_capture.values.objects.instances import ObjectValue  # built on this module
+class Instance(Value):
+    """What keeps its attributes itself: `instances.ObjectValue` is the one kind."""
 
-    return value if isinstance(value, ObjectValue) else None
+    payload: Value | None
+
+    def write(self, tx: Tracer, name: str, value: Value | None) -> None:
+        """Set (or, with None, delete) an attribute of the instance itself."""
+        raise NotImplementedError
+
+    def read_slot(self, tx: Tracer, name: str) -> Value | None:
+        """What a slot has; None where it is empty."""
+        raise NotImplementedError
+
+    def dict_of(self) -> Value:
+        """Its `__dict__`, as the program sees it."""
+        raise NotImplementedError
+
+
+def _as_instance(value: Value) -> Instance | None:
+    return value if isinstance(value, Instance) else None
 
 
 def _cached_property(

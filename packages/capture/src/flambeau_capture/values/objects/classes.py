@@ -34,11 +34,21 @@ from flambeau_capture.values.objects.attributes import (
     source_in_class,
     written_attribute,
 )
-from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known, wraps_if
+from flambeau_capture.values.registry import (
+    DefinedAbove,
+    call_known,
+    itself,
+    trusted_class,
+    wrap_known,
+    wraps_if,
+)
 from flambeau_capture.values.special_methods import SpecialMethods
 
 #: how metaclasses look up what a class has: as `type`; a binding's skips instance methods' binding
 _AS_TYPES = (type.__getattribute__, type(compat.SDP_BACKEND).__getattribute__)
+
+
+dict_of_class = DefinedAbove("`__dict__` of a class, which is made of dicts")
 
 
 class ClassValue(SpecialMethods):
@@ -99,11 +109,7 @@ class ClassValue(SpecialMethods):
         if name == "__class__":
             return tx.wrap_new(type(python_class))
         if name == "__dict__":
-            from flambeau_capture.values.objects.attribute_dicts import (
-                ClassDict,  # it is made of dicts
-            )
-
-            return ClassDict(self)
+            return dict_of_class(self)
         if name == "__annotations__" and name not in python_class.__dict__:
             self.unknown("the annotations, which Python is yet to make,")
         written = written_attribute(tx, python_class.__mro__, name)

@@ -27,6 +27,7 @@ from flambeau_capture.values.containers.existing_containers import wrap_payload
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
 from flambeau_capture.values.objects.attributes import (
+    Instance,
     assume_entry,
     assume_special_methods,
     class_attribute,
@@ -48,7 +49,7 @@ _SLOTS_OF_OBJECTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _IMMUTABLE = (enum.Enum, inspect.Signature, inspect.Parameter)
 
 
-class ObjectValue(SpecialMethods):
+class ObjectValue(SpecialMethods, Instance):
     """An instance. `payload` is the built-in part of one that derives from a container."""
 
     cls: type

@@ -84,6 +84,10 @@ _DESCRIPTORS = (property, types.GetSetDescriptorType, types.MemberDescriptorType
 class FrozenValue(OpaqueValue, KnownObject):
     """An object that never changes (finfo, compiled pattern): asking it is safe at any time."""
 
+    @property
+    def answers_as_itself(self) -> bool:  # type: ignore[override]
+        return type(self) is FrozenValue
+
     def as_python(self) -> Any:
         return self.real
 

@@ -18,7 +18,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
-from flambeau_capture.values.numpy.arrays import rules
+from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.registry import call_known
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
 from flambeau_capture.values.tensors.tensor import (

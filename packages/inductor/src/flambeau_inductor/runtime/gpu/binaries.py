@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.runtime.artifact import CannotLoad, KernelPart, Loaded
 from flambeau_inductor.runtime.gpu.launch import Launcher, attach, cuda_launch, load_library
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, cuda_encode
+from flambeau_inductor.runtime.kernel_part import CannotLoad, KernelPart, Loaded
 
 LIBRARY = "launch.so"
 """The native part of launching; a part without it is launched by Python."""

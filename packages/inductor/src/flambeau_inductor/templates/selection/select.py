@@ -22,7 +22,7 @@ from flambeau_inductor.codegen.triton.build import interpreting
 from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.ir.loops import buffers_of
 from flambeau_inductor.ir.program import Program, RunLoop
-from flambeau_inductor.kernels.generate import launch_library
+from flambeau_inductor.kernels.launching import launch_library
 from flambeau_inductor.runtime.gpu.launch import Library
 from flambeau_inductor.templates.attention.match_attention import find_attention, find_backward
 from flambeau_inductor.templates.call_replacement import Selected, facts, on_processor

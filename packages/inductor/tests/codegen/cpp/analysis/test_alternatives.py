@@ -78,7 +78,7 @@ def flat(result: Any) -> list[Tensor]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_every_form_gives_the_answer(

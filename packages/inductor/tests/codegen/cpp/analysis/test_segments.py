@@ -49,7 +49,7 @@ def masked(op: str, position: Expr, bound: int, columns: int, dtype: torch.dtype
     ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("columns", [3, 37, 64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_each_lane_is_read_where_its_mask_holds(

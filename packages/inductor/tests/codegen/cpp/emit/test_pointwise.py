@@ -74,7 +74,7 @@ def test_other_floats(op: str, dtype: torch.dtype, tmp_path: Path) -> None:
     check(op, operands, tmp_path, 2e-7 if dtype == torch.float64 else torch.finfo(dtype).eps)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
 @pytest.mark.parametrize("op", WHOLE + WHOLE_UNARY)
 def test_integers(op: str, dtype: torch.dtype, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from flambeau_prims._torch_compat import is_settled, parameters, symbolic_mode
 from flambeau_prims.canonicalize import lower
 from flambeau_prims.conformance.compare import judge_of
 from flambeau_prims.conformance.programs.programs import KitProgram
-from flambeau_prims.conformance.samples.cases import Case, cases_of
+from flambeau_prims.conformance.samples.cases import cases_of
+from flambeau_prims.conformance.samples.registry import Case
 from flambeau_prims.conformance.samples.tensors import (
     BF16,
     BOOL,

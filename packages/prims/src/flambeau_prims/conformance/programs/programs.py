@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_prims._torch_compat import FakeTensorMode, OpOverload
-from flambeau_prims.conformance.samples.cases import Case
+from flambeau_prims.conformance.samples.registry import Case
 from flambeau_prims.conformance.samples.tensors import fresh
 from flambeau_prims.graph_recorder import GraphRecorder, TracedValue, map_values
 from flambeau_prims.shape_rules import TensorMeta

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from flambeau_prims._op import Prim
 from flambeau_prims._torch_compat import Parameter, parameters
-from flambeau_prims.conformance.samples.cases import Call, Case, accepts
+from flambeau_prims.conformance.samples.registry import Call, Case, accepts
 from flambeau_prims.conformance.samples.tensors import (
     BF16,
     BOOL,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Generator
 
-from flambeau_prims.conformance.samples.cases import Call, call, gradients, samples
+from flambeau_prims.conformance.samples.registry import Call, call, gradients, samples
 from flambeau_prims.conformance.samples.tensors import BF16, F32, F64, distinct, signed
 
 _LAST = torch.channels_last

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims.conformance.samples.cases import Call, call, gradients, samples
+from flambeau_prims.conformance.samples.registry import Call, call, gradients, samples
 from flambeau_prims.conformance.samples.tensors import (
     BF16,
     C64,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator
 
-from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.registry import Call, call, samples
 from flambeau_prims.conformance.samples.tensors import BF16, CPU, F16, F32, F64, I32, I64, tensor
 
 

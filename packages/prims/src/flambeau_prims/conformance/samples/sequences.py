@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator
 
-from flambeau_prims.conformance.samples.cases import Call, call, gradients, samples
+from flambeau_prims.conformance.samples.registry import Call, call, gradients, samples
 from flambeau_prims.conformance.samples.tensors import F32, F64, I64, distinct, signed
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor
 
-from flambeau_prims.conformance.samples.cases import Call, call, samples
+from flambeau_prims.conformance.samples.registry import Call, call, samples
 from flambeau_prims.conformance.samples.tensors import (
     BF16,
     BOOL,

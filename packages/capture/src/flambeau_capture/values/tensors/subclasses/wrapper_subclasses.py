@@ -25,9 +25,9 @@ from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import itself
-from flambeau_capture.values.tensors.dispatch_code import examine
 from flambeau_capture.values.tensors.existing_tensors import SubclassTensor
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.subclasses.dispatch_code import examine
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 

@@ -1,0 +1,1 @@
+"""Calls of processes that work together: collectives, distributed tensors."""

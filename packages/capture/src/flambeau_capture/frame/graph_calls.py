@@ -1,0 +1,79 @@
+"""Calls of compiled graphs, with what a backend need not see to.
+
+In: what a backend returned. Out: a callable with the same results. Invariant: a call that raises
+leaves the random state as it was where the program is to run again; a result is an inference tensor
+exactly if the program made it in that mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from flambeau_capture._native import disabled
+from flambeau_capture.breaks import BreakReport, Unsupported
+
+
+class Raising:
+    """Makes of a function one that runs uncaptured, and is to raise: if it returns, capture was
+    wrong about it, and the break that it stands for is the error."""
+
+    def __init__(self, report: BreakReport) -> None:
+        self.report = report
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        run = disabled(function)
+
+        def raising(*args: Any) -> NoReturn:
+            run(*args)
+            raise Unsupported(self.report)
+
+        return disabled(raising)
+
+
+def giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """What was compiled; where it raises, the random state is as before: the program runs again."""
+
+    def call(*inputs: Any) -> Any:
+        devices = {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
+        before = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
+        try:
+            return compiled(*inputs)
+        except Exception:
+            torch.set_rng_state(before[0])
+            for device, state in before[1].items():
+                torch.cuda.set_rng_state(state, device)
+            raise
+
+    return call
+
+
+def with_inference_state(
+    compiled: Callable[..., Any], fakes: Sequence[Any]
+) -> Callable[..., tuple[Any, ...]]:
+    """A backend need not keep a graph's switches of inference mode. Rule: each result is an
+    inference tensor exactly if the mode was on where the program made it."""
+    wanted = [isinstance(fake, torch.Tensor) and fake.is_inference() for fake in fakes]
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        return tuple(map(_in_inference_state, compiled(*inputs), wanted))
+
+    return call
+
+
+def _in_inference_state(result: Any, wanted: bool) -> Any:
+    """The tensor, or another one over its memory."""
+    if not isinstance(result, torch.Tensor):
+        return result
+    if result.is_inference() == wanted or result.requires_grad:
+        return result
+    with torch.inference_mode(wanted):
+        if result.is_conj():
+            return _in_inference_state(result.conj(), wanted).conj()
+        if result.layout is not torch.strided or result.is_neg():
+            return result.clone()
+        made = torch.empty(0, dtype=result.dtype, device=result.device)
+        place = result.storage_offset(), result.size(), result.stride()
+        return made.set_(result.untyped_storage(), *place)

@@ -1,0 +1,1 @@
+"""Subclasses that wrap tensors, as values."""
