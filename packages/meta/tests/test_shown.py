@@ -50,6 +50,38 @@ def test_numbers_and_columns():
     assert as_table([["a", "n"], ["long", "1"]]) == "a     n\nlong  1"
 
 
+class Wave(torch.nn.Module):
+    def forward(self, x):
+        return wave(x)
+
+
+def made_in_place(module):
+    module.compile(backend="eager")
+    return module
+
+
+WAYS = {
+    "flambeau.compile": lambda module: flambeau.compile(module, backend="eager"),
+    "torch.compile": lambda module: torch.compile(module, backend="eager"),
+    "Module.compile": made_in_place,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_module_is_named_by_its_class_however_it_was_compiled(way):
+    flambeau.install()
+    try:
+        made = WAYS[way](Wave())
+    finally:
+        flambeau.uninstall()
+    made(torch.randn(4))
+    (row,) = flambeau.stats(made)
+    assert (row.function, row.calls) == ("Wave", 1)
+    assert flambeau.report(made).graphs == 1 and flambeau.compile_times(made)
+    found = flambeau.explain(made)(torch.randn(4))
+    assert len(found.graphs) == 1
+
+
 def test_stats_count_calls_and_what_runs_compiled():
     made = flambeau.compile(wave, backend="eager")
     for size in (3, 3, 3, 1):

@@ -129,6 +129,31 @@ def test_an_operator_of_two_numbers_has_a_graph_for_each():
     assert not compiler_of(compiled).records.breaks
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+@pytest.mark.parametrize("learns", (True, False))
+@pytest.mark.parametrize("norm", ("batch_norm", "instance_norm"))
+def test_running_statistics_take_any_momentum(norm, learns, dtype):
+    fn = getattr(torch.nn.functional, norm)
+
+    def average(x, mean, var, weight, count):
+        return fn(x, mean, var, weight, None, learns, 1.0 / float(count.add_(1)), 1e-4)
+
+    compiled = capture(average, backend="eager")
+    kept = torch.float64 if dtype == torch.float64 else torch.float32
+    first = [torch.zeros(3), torch.ones(3), torch.rand(3) + 1]
+    state = [[each.to(kept, copy=True) for each in first] + [torch.tensor(0)] for _ in range(2)]
+    for _ in range(5):
+        x = torch.randn(4, 3, 5, dtype=dtype)
+        one, other = (x.clone().requires_grad_() for _ in range(2))
+        made, eager = compiled(one, *state[1]), average(other, *state[0])
+        weights = torch.randn_like(made)
+        (made * weights).sum().backward()
+        (eager * weights).sum().backward()
+        torch.testing.assert_close((made, one.grad, *state[1]), (eager, other.grad, *state[0]))
+    records = compiler_of(compiled).records
+    assert not records.breaks and len(records.guards) <= 2
+
+
 def test_the_break_names_the_operator_the_number_and_the_edit():
     def fn(x, p):
         return torch.nn.functional.dropout(x * 2, p) + 1

@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
 
 pytree = _pytree
+MODULE_CALL = torch.nn.Module._call_impl.__qualname__
 
 
 def is_view(tensor: torch.Tensor) -> bool:
@@ -19,6 +20,12 @@ def is_view(tensor: torch.Tensor) -> bool:
 def is_overload(target: object) -> bool:
     """Whether something is an operator overload (`torch.ops.aten.mm.default`)."""
     return isinstance(target, torch._ops.OpOverload)
+
+
+def compiled_form(target: Any) -> Any:
+    """What runs compiled: of a module after `Module.compile()` its call, else the same."""
+    call = target._compiled_call_impl if isinstance(target, torch.nn.Module) else None
+    return target if call is None else call
 
 
 def modes_of_math() -> dict[str, str]:

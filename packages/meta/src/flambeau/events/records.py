@@ -19,6 +19,7 @@ import flambeau_aot
 from flambeau_capture.api import compiler_of
 from torch import fx
 
+from flambeau import _torch_compat as compat
 from flambeau.errors import Fault, StageFailure
 from flambeau.events.bus import EventBus
 from flambeau.shown import Shown, ShownText, as_table, counted
@@ -285,6 +286,7 @@ def recorders_of(compiled: Any = None) -> list[tuple[Any, RecordCollector]]:
     """
     if compiled is None:
         return list(_recorders.items())
+    compiled = compat.compiled_form(compiled)
     recorder = recorder_of(compiled)
     if recorder is None:
         raise TypeError(f"{compiled!r} is not something that flambeau.compile returned")

@@ -13,6 +13,7 @@ from typing import Any
 
 from flambeau_capture.api import compiler_of
 
+from flambeau import _torch_compat as compat
 from flambeau.events.records import recorders_of
 from flambeau.shown import Shown, as_table
 
@@ -119,5 +120,10 @@ def _sum(one: FunctionStats, other: FunctionStats) -> FunctionStats:
 
 
 def _name(compiled: Any) -> str:
+    """Of a function its own; of a module, also by `torch.compile` and `Module.compile()`, that of
+    its class."""
     name = getattr(compiled, "__qualname__", None)
-    return name if isinstance(name, str) else type(compiled).__qualname__
+    if isinstance(name, str) and name != compat.MODULE_CALL:
+        return name
+    inside = getattr(compiled, "__self__", getattr(compiled, "_orig_mod", compiled))
+    return type(inside).__qualname__

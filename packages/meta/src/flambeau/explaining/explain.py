@@ -26,6 +26,7 @@ from rich.rule import Rule
 from rich.table import Column, Table
 from rich.text import Text
 
+from flambeau import _torch_compat as compat
 from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
@@ -289,6 +290,7 @@ def _explain(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Explanation:
+    fn = compat.compiled_form(fn)
     made = recorder_of(fn)
     collector = Collector(inf if made is None else 0)
     recorder = made or RecordCollector()

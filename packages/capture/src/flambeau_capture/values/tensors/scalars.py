@@ -28,7 +28,12 @@ from flambeau_capture.values.tensors.graph_calls import (
     tensor_call,
     version_of,
 )
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known, symbol_value
+from flambeau_capture.values.tensors.symbolic_numbers import (
+    SymbolValue,
+    is_known,
+    symbol_operator,
+    symbol_value,
+)
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -78,6 +83,39 @@ def foreach_pair(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | N
     for a, b, c, number in zip(*(one.parts() for one in lists), numbers.parts()):
         _op(tx, "add_", a, _op(tx, "mul", _op(tx, _combining(name), b, c), number))
     return Constant(None)
+
+
+_RUNNING = {
+    "batch_norm": (torch.nn.functional.batch_norm, "training", False),
+    "instance_norm": (torch.nn.functional.instance_norm, "use_input_stats", True),
+}
+NORMS = tuple(_RUNNING)
+_PARAMETERS = "input", "running_mean", "running_var", "weight", "bias"
+
+
+def running_average(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`batch_norm(x, mean, var, momentum=t)` of an open number t: the statistics of this batch, and
+    the running ones as `mean * (1 - t) + this * t`."""
+    fn, learns, by_default = _RUNNING[name]
+    names = *_PARAMETERS, learns, "momentum", "eps"
+    given = dict(zip(names, args)) | dict(kwargs)
+    momentum = given.get("momentum")
+    if not isinstance(momentum, SymbolValue) or not given.keys() <= set(names):
+        return None  # torch.batch_norm has one more
+    kept = symbol_operator(tx, "-", Constant(1.0), momentum)
+    flag = given.get(learns, Constant(by_default))
+    if kept is None or not isinstance(flag, Constant):
+        return None
+    running = [given.get(each) for each in ("running_mean", "running_var")]
+    stats = [each for each in running if isinstance(each, TensorValue) and flag.value]
+    if len(stats) == 1:
+        return None
+    this = [graph_call(tx, "call_function", torch.zeros_like, [each], {}) for each in stats]
+    given |= {**dict(zip(("running_mean", "running_var"), this)), "momentum": Constant(1.0)}
+    result = graph_call(tx, "call_function", fn, [given.pop("input")], given)
+    for each, new in zip(stats, this, strict=True):
+        _op(tx, "add_", _op(tx, "mul_", each, kept), _op(tx, "mul", new, momentum))
+    return result
 
 
 def _combining(name: str) -> str:
