@@ -330,30 +330,6 @@ class MyDict(dict):
         super().__setitem__(k, v + 1)
 
 
-class MyTuple(tuple):
-    def f(self):
-        return len(self)
-
-
-class MyStr(str):
-    def f(self):
-        return self.upper()
-
-
-class MyInt(int):
-    def f(self):
-        return self + 1
-
-
-class MyFloat(float):
-    pass
-
-
-class MySet(set):
-    def f(self):
-        return len(self)
-
-
 @HABITS.append
 def builtin_subclasses(t):
     l = MyList([t, 1])

@@ -59,9 +59,6 @@ NOT_TRIED = {"__class__", "__init_subclass__", "__subclasshook__", "__class_geti
              "buffer_info", "__sizeof__", "__getstate__", "__reduce__", "__reduce_ex__", "__dir__",
              "fromtimestamp", "utcfromtimestamp", "__hash__", "__dict__", "gauss_next",
              "_randbelow", "_abc_impl", "__doc__", "__text_signature__"}  # fmt: skip
-#: classes whose text is an address
-BY_ADDRESS = {"Struct", "StringIO", "BytesIO", "Random", "Lock", "RLock", "hash", "memoryview"}
-HASHED = ["date", "datetime", "time", "timedelta", "timezone", "Decimal"]
 
 
 def attributes(maker):

@@ -7,7 +7,6 @@ from flambeau_prims.conformance import Decomposing
 
 torch.manual_seed(0)
 TARGET = torch.tensor([1, 0, 4, -100])
-PIXELS = torch.tensor([[[0, 1], [2, 1]], [[2, 0], [-100, 1]]])
 BOXES = torch.rand(4, 6, dtype=torch.float64)
 
 

@@ -35,7 +35,6 @@ def calls_always() -> dict[int, Any]:
 ALWAYS_CALLED = "_forward_hooks_always_called"
 """The table of those of one module."""
 
-MODULE_CALL = torch.nn.Module.__call__
 MODULE_CALLS: tuple[Any, ...] = (
     torch.nn.Module.__call__,
     torch.nn.Module._wrapped_call_impl,

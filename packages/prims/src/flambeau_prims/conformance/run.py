@@ -23,8 +23,6 @@ from flambeau_prims.conformance.samples.cases import cases_of
 from flambeau_prims.conformance.samples.registry import Case
 from flambeau_prims.conformance.samples.tensors import CPU
 
-WHOLE_PROGRAMS = ("graphs", "random graphs", "symbols")
-"""Families that are no family of primitives."""
 KINDS = ("prims", "symbols", "graphs", "random")
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from flambeau_prims._op import PRIMS, Rule, in_layout, primitive
 from flambeau_prims._torch_compat import OpOverload, OpOverloadPacket, argument_names
-from flambeau_prims.shape_rules import TensorMeta
 
 
 def leaf(
@@ -43,8 +42,3 @@ def _in_order(op: OpOverload) -> Callable[..., Any]:
         return op(*args[:count], **dict(zip(names[count:], args[count:], strict=False)))
 
     return run
-
-
-def rows_like(a: TensorMeta) -> TensorMeta:
-    """Row-major metadata of the shape and dtype of `a`: of most gradients."""
-    return a.like(a.shape)
