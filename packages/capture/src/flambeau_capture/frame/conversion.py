@@ -52,7 +52,15 @@ from flambeau_capture.emit.frame import (
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
-from flambeau_capture.frame.eager_rerun import AsItIs, CallsThatRaise, Misses, what_it_leaves
+from flambeau_capture.frame.eager_rerun import (
+    AsItIs,
+    CallsThatRaise,
+    Misses,
+    giving_back_draws,
+    giving_back_writes,
+    what_it_leaves,
+    written_inputs,
+)
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
@@ -213,6 +221,8 @@ class FrameConversion:
         try:
             frame = TopFrame(session, self.frame, scope)
             ended = frame.execute(stop_at, reason)
+            if session.open_loops:
+                raise CaptureAgain(session.loop_over_all)
             if session.has_counters():
                 raise CaptureAgain
             mode_now = session.grad_mode_outside()
@@ -352,15 +362,22 @@ class FrameConversion:
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        checks = bool(session.assumed) or any(
+        checks = bool(session.assumed or session.checks_loops) or any(
             node.target is compat.assert_operator() for node in module.graph.nodes
         )
         if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
-            compiled = _giving_back_draws(compiled)
+            compiled = giving_back_draws(compiled)
             calls_that_raise = replace(calls_that_raise, drew=False)
+        if checks and calls_that_raise.wrote and graph.effects.writes():
+            written = written_inputs(module.graph, graph.effects)
+            if written is not None:
+                compiled = giving_back_writes(compiled, written)
+                calls_that_raise = replace(calls_that_raise, wrote=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and session.assumed:
             raise CaptureAgain(check_less)
+        if left is not None and session.checks_loops:
+            raise CaptureAgain(session.loop_over_all)
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:
@@ -488,23 +505,6 @@ class _Raising:
             raise Unsupported(self.report)
 
         return disabled(raising)
-
-
-def _giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """What was compiled; where it raises, the random state is as before: the program runs again."""
-
-    def call(*inputs: Any) -> Any:
-        devices = {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
-        before = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
-        try:
-            return compiled(*inputs)
-        except Exception:
-            torch.set_rng_state(before[0])
-            for device, state in before[1].items():
-                torch.cuda.set_rng_state(state, device)
-            raise
-
-    return call
 
 
 def _with_inference_state(
