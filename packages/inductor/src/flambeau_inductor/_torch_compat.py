@@ -204,6 +204,13 @@ def known_of_symbol(symbol: Any, like: Any) -> tuple[int | None, int | None, int
     return (None if value is None else int(value)), low, high
 
 
+def equal_always(a: Any, b: Any) -> bool:
+    """Whether two sizes are one number or one expression; nothing is assumed."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return bool(expression_of(a) == expression_of(b))
+
+
 def symbolic_integer(symbol: Any, value: int | None, like: Any) -> Any:
     """A symbol as a number of the environment that `like` belongs to."""
     return like.node.shape_env.create_symintnode(symbol, hint=value)

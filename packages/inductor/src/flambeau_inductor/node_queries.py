@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flambeau_inductor._torch_compat import OpOverload, writes
+from flambeau_inductor._torch_compat import OpOverload, equal_always, writes
 from flambeau_inductor.ir.nodes import PRIMITIVES, NoValue, name_of, value_of
 
 MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal", "unfold"})
@@ -191,14 +191,15 @@ def readers(node: fx.Node) -> Iterable[fx.Node]:
 
 
 def same_meta(a: fx.Node, b: fx.Node) -> bool:
-    """Whether two nodes have equal shape, strides and dtype."""
+    """Whether two nodes have equal shape, strides and dtype, whatever the open sizes are."""
     x: Any = a.meta.get("val")
     y: Any = b.meta.get("val")
     if x is None or y is None or not (hasattr(x, "dtype") and hasattr(y, "dtype")):
         return False  # several results, or a number
     if x.dtype != y.dtype or len(x.shape) != len(y.shape):
         return False
-    return bool(x.shape == y.shape and strides(x) == strides(y))
+    pairs = zip((*x.shape, *strides(x)), (*y.shape, *strides(y)), strict=True)
+    return all(equal_always(*pair) for pair in pairs)
 
 
 def strides(value: Any) -> tuple[int, ...]:

@@ -351,6 +351,11 @@ def is_negated(number: Any) -> bool:
     return bool(number.node.expr.as_coeff_Mul()[0].is_negative)
 
 
+def is_extreme(number: Any) -> bool:
+    """Whether a number is written as the larger or the smaller of others."""
+    return isinstance(number, NUMBERS) and type(number.node.expr).__name__ in ("Max", "Min")
+
+
 def condition_in_general(condition: Any) -> bool | None:
     """What a condition is for sizes in general, which are neither 0 nor 1; None: that differs, or
     a number in it is no size of a tensor."""

@@ -33,6 +33,7 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors import open_choices
 from flambeau_capture.values.tensors.data_numbers import is_as_in_general, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.number_ranges import note_computation
@@ -154,6 +155,11 @@ def _extreme(fn: Any, symbol: str) -> None:
         best, best_key = None, None
         for item in items:
             item_key = item if is_none(key) else tx.call(key, [item], {})
+            if best is not None and is_none(key):
+                chosen = open_choices.extreme(tx, symbol, item, best)
+                if chosen is not None:
+                    best = best_key = chosen
+                    continue
             better = _TRUE if best_key is None else binary(tx, symbol, item_key, best_key)
             if best is not None and is_none(key) and not is_known(better):
                 chosen = selected(tx, better, item, best)

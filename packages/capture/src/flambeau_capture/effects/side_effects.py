@@ -36,6 +36,7 @@ class SideEffects:
         self._parts: dict[int, tuple[Any, Any]] = {}  # what else there is of such objects
         self.version = 0
         self._writes = 0
+        self.touched: list[Any] = []  # values that changed, in order; None: some iterator
         self.answers: dict[Any, Any] = {}  # of cached functions, so that they stay one object
 
     def find(self, obj: Any) -> Any | None:
@@ -93,6 +94,7 @@ class SideEffects:
     def changed(self, value: Replayable | None = None) -> None:
         """Something in the interpreted state changed; a value given is to be replayed."""
         self.version += 1
+        self.touched.append(value)
         if value is not None and value.source is not None:
             self._writes += 1
             self._changed.setdefault(id(value), value)
@@ -131,6 +133,7 @@ class SideEffects:
         self._parts.clear()
         self._attributes.clear()
         self._changed.clear()
+        self.touched.clear()
         self.answers.clear()
 
 

@@ -52,9 +52,17 @@ from flambeau_capture.emit.frame import (
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
-from flambeau_capture.frame.eager_rerun import AsItIs, CallsThatRaise, Misses, what_it_leaves
+from flambeau_capture.frame.eager_rerun import (
+    AsItIs,
+    CallsThatRaise,
+    Misses,
+    giving_back_draws,
+    giving_back_writes,
+    what_it_leaves,
+    written_inputs,
+)
 from flambeau_capture.frame.entry_lifetimes import Lifetime
-from flambeau_capture.frame.graph_calls import Raising, giving_back_draws, with_inference_state
+from flambeau_capture.frame.graph_calls import Raising, with_inference_state
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
@@ -214,6 +222,8 @@ class FrameConversion:
         try:
             frame = TopFrame(session, self.frame, scope)
             ended = frame.execute(stop_at, reason)
+            if session.open_loops:
+                raise CaptureAgain(session.loop_over_all)
             if session.has_counters():
                 raise CaptureAgain
             mode_now = session.grad_mode_outside()
@@ -353,15 +363,22 @@ class FrameConversion:
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        checks = bool(session.assumed) or any(
+        checks = bool(session.assumed or session.checks_loops) or any(
             node.target is compat.assert_operator() for node in module.graph.nodes
         )
         if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
             compiled = giving_back_draws(compiled)
             calls_that_raise = replace(calls_that_raise, drew=False)
+        if checks and calls_that_raise.wrote and graph.effects.writes():
+            written = written_inputs(module.graph, graph.effects)
+            if written is not None:
+                compiled = giving_back_writes(compiled, written)
+                calls_that_raise = replace(calls_that_raise, wrote=False)
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and session.assumed:
             raise CaptureAgain(check_less)
+        if left is not None and session.checks_loops:
+            raise CaptureAgain(session.loop_over_all)
         if left is not None and checks:
             raise SkipFrame(f"its graph checks what it assumes of data, and {left}")
         if switches:

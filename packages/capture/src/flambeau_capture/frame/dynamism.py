@@ -8,7 +8,7 @@ dimensions of a tensor that become symbols, and whether a number does. Invariant
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ from flambeau_capture.source import (
     Local,
     NextItem,
     NumberOf,
+    SizeOf,
     Source,
 )
 
@@ -164,6 +165,8 @@ class _CodeHistory:
     lengths: dict[str, int | None] = field(default_factory=dict)
     #: numbers of a place that an operator, or an unknown one, needed as constants
     needed: dict[tuple[str, str | None], list[int | float]] = field(default_factory=dict)
+    choices: dict[str, bool | None] = field(default_factory=dict)  # None: made both ways
+    counters: set[str] = field(default_factory=set)  # numbers that the frame itself changes
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
     sized_by_data: str | None = None
@@ -172,6 +175,7 @@ class _CodeHistory:
         False  # whether numbers of tensors of one element are read before the graph
     )
     general: bool | None = None  # whether Python's queries of counts were answered in general
+    any_positions: bool = True  # whether loops are over any positions of what is true
     checks: bool | None = None  # whether graphs have checked what the program raises for
     called: bool = False
 
@@ -239,6 +243,14 @@ class DynamismTracker:
         if seen.checks is None:
             seen.checks = True
         return seen.checks
+
+    def loops_by_position(self, code: CodeType) -> bool:
+        """Whether its loops over the positions of what is true are captured for any of them."""
+        return self._seen(code).any_positions and self.answers_in_general(code)
+
+    def loop_over_all(self, code: CodeType) -> None:
+        """From here on they are captured as if all positions were there."""
+        self._seen(code).any_positions = False
 
     def check_less(self, code: CodeType) -> None:
         """From here on its graphs end where the program raises for what data says."""
@@ -342,7 +354,22 @@ class DynamismTracker:
         if before == value or place in seen.varying or not self._allowed(code):
             return False
         seen.varying.add(place)
+        seen.counters.add(place)
         return True
+
+    def comes_out(self, code: CodeType, place: str, answer: bool, leaves: Iterable[Source]) -> bool:
+        """Whether a comparison comes out both ways: it had another answer at this line when code
+        was last made, or it depends on what the frame itself changes. The answer is noted."""
+        seen = self._seen(code)
+        if seen.choices.setdefault(place, answer) != answer:
+            seen.choices[place] = None
+        grown = {(name, dim) for (name, _), dims in seen.grown.items() for dim in dims}
+        return seen.choices[place] is None or any(
+            (source.base.name(), source.key) in grown
+            if isinstance(source, SizeOf)
+            else source.name() in seen.counters
+            for source in leaves
+        )
 
     def note_need(
         self, code: CodeType, operator: str | None, source: Source, value: int | float

@@ -108,6 +108,57 @@ def _given(graph: fx.Graph) -> dict[fx.Node, torch.Tensor]:
     }
 
 
+def written_inputs(graph: fx.Graph, effects: GraphEffects) -> list[int] | None:
+    """The places of the inputs that a graph writes to; None where a copy does not give all of them
+    back what they had."""
+    places = {node: k for k, node in enumerate(graph.find_nodes(op="placeholder"))}
+    written = [pair for pair in _given(graph).items() if effects.writes_to([pair[1]])]
+    beyond = any("as_strided" in operator_name(node.target) for node in graph.nodes)
+    plain = all(node in places and _takes_a_copy(fake) for node, fake in written)
+    return [places[node] for node, _ in written] if plain and not beyond else None
+
+
+def _takes_a_copy(fake: torch.Tensor) -> bool:
+    if fake.layout is not torch.strided or compat.flattens(fake) or fake.is_inference():
+        return False
+    steps = zip(fake.shape, fake.stride(), strict=True)
+    return all(isinstance(step, int) and (step or size == 1) for size, step in steps)
+
+
+def giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """What was compiled; where it raises, the random state is as before: the program runs again."""
+
+    def call(*inputs: Any) -> Any:
+        devices = {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
+        before = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
+        try:
+            return compiled(*inputs)
+        except Exception:
+            torch.set_rng_state(before[0])
+            for device, state in before[1].items():
+                torch.cuda.set_rng_state(state, device)
+            raise
+
+    return call
+
+
+def giving_back_writes(compiled: Callable[..., Any], written: Sequence[int]) -> Callable[..., Any]:
+    """What was compiled; where it raises, the inputs at these places are as before: the program
+    runs again. For backends that write before all else is computed."""
+
+    def call(*inputs: Any) -> Any:
+        before = [inputs[k].detach().clone(memory_format=torch.preserve_format) for k in written]
+        try:
+            return compiled(*inputs)
+        except Exception:
+            with torch.no_grad():
+                for place, copy in zip(written, before, strict=True):
+                    inputs[place].copy_(copy)
+            raise
+
+    return call
+
+
 def errors_of(
     module: fx.GraphModule, inputs: Sequence[Any], effects: GraphEffects
 ) -> list[Exception]:

@@ -1,8 +1,7 @@
 """Calls of compiled graphs, with what a backend need not see to.
 
-In: what a backend returned. Out: a callable with the same results. Invariant: a call that raises
-leaves the random state as it was where the program is to run again; a result is an inference tensor
-exactly if the program made it in that mode.
+In: what a backend returned. Out: a callable with the same results. Invariant: a result is an
+inference tensor exactly if the program made it in that mode.
 """
 
 from __future__ import annotations
@@ -31,23 +30,6 @@ class Raising:
             raise Unsupported(self.report)
 
         return disabled(raising)
-
-
-def giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """What was compiled; where it raises, the random state is as before: the program runs again."""
-
-    def call(*inputs: Any) -> Any:
-        devices = {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
-        before = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
-        try:
-            return compiled(*inputs)
-        except Exception:
-            torch.set_rng_state(before[0])
-            for device, state in before[1].items():
-                torch.cuda.set_rng_state(state, device)
-            raise
-
-    return call
 
 
 def with_inference_state(

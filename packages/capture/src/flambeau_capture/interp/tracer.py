@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import CodeType
@@ -134,6 +135,9 @@ class SymbolicTracer:
         self._names = names
         self._bodies = bodies
         self.builtins = scope.builtins  # the names that the frame sees after its globals
+        self._choices: Counter[str] = Counter()
+        self.open_loops: list[Value] = []  # over positions, of which some may not be there
+        self.checks_loops = False  # whether the graph checks what it assumes of such loops
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
         self._rules: dict[int, tuple[Any, CallRule]] = {}
         self._lines: dict[tuple[int, int | None], str] = {}
@@ -488,9 +492,29 @@ class SymbolicTracer:
         """Whether a query of Python's about a count is answered as for counts in general."""
         return self._dynamics.answers_in_general(self._code)
 
+    def stays_open(self, condition: Any, what: str, grown: bool = True) -> bool:
+        """Whether a comparison of open integers is left undecided by an operation that can say both
+        answers; grown: also where the frame changes what it compares."""
+        if compat.known_condition(condition) is not None:
+            return False
+        place = f"{what} {self.stack_trace()}"
+        self._choices[place] += 1
+        place = f"{self._choices[place]} {place}"
+        leaves = self.shapes.leaves(condition) if grown else {}
+        answer = bool(compat.hint(condition))
+        return self._dynamics.comes_out(self._code, place, answer, leaves)
+
     def assumes(self) -> bool:
         """Whether a graph may check what most often holds: where it does not, nothing is lost."""
         return self._dynamics.writes_last and self.data_sizes() and self.answers_in_general()
+
+    def loops_by_position(self) -> bool:
+        """Whether a loop over the positions of what is true may be captured for any of them."""
+        return self.data_sizes() and self._dynamics.loops_by_position(self._code)
+
+    def loop_over_all(self) -> None:
+        """From the next attempt on such loops are as if all positions were there."""
+        self._dynamics.loop_over_all(self._code)
 
     def checks_in_graph(self) -> bool:
         """Whether a graph may check what the program raises for, and be run again where it does."""

@@ -42,13 +42,15 @@ def _ints(sizes: tuple[Size, ...]) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class SymbolSource:
     """Where a symbol's value is: item `position` of the boxed list, or its size or stride `dim`,
-    which is `factor` times the value, and `offset` more."""
+    which is `factor` times the value, and `offset` more; or `text`, what Python computes of symbols
+    before it."""
 
     position: int
     dim: int | None = None
     stride: bool = False
     factor: int = 1
     offset: int = 0
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

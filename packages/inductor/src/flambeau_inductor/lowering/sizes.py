@@ -94,24 +94,35 @@ class GraphSizes:
             divides = not (isinstance(sizes[1], IntegerConstant) and sizes[1].value <= 0)
         else:
             divides = operation.call in (operator.add, operator.mul)
-        if operation.call in _EXTREMES and depends_on_data(sizes):
-            return self._extreme(expression, _EXTREMES[operation.call], sizes)
+        if operation.call in _EXTREMES:
+            return self._extreme(expression, _EXTREMES[operation.call], sizes, number)
         if not divides:
             raise NotYetSymbolic(f"the symbolic size {expression}")
         return functools.reduce(operation.call, sizes)
 
-    def _extreme(self, expression: Any, call: Any, sizes: Sequence[Expr]) -> Symbol:
-        """The largest or the smallest of sizes that depend on data: a size of its own, which the
-        program computes once they are known."""
+    def _extreme(
+        self,
+        expression: Any,
+        call: Any,
+        sizes: Sequence[Expr],
+        number: torch.SymInt | torch.SymBool,
+    ) -> Symbol:
+        """The largest or the smallest of open sizes: a size of its own, which the program computes
+        once they are known."""
         found = self._symbols.get(expression)
         if found is None:
             low, high = (call(ends) for ends in zip(*map(range_of, sizes), strict=True))
-            name = self._new_name()
-            estimate = min(ESTIMATE, high)
-            found = Symbol(name, estimate, self.decisions, low, high, True)
+            name, by_data = self._new_name(), depends_on_data(sizes)
+            value = min(ESTIMATE, high) if by_data else call(map(hint, sizes))
+            found = Symbol(name, value, self.decisions, low, high, by_data)
             self._symbols[expression] = found
-            self._made.add(name)
-            self.compute(f"{call.__name__}({', '.join(map(to_python, sizes))})", name)
+            text = f"{call.__name__}({', '.join(map(to_python, sizes))})"
+            if by_data:
+                self._made.add(name)
+                self.compute(text, name)
+            else:
+                self._sources[name] = SymbolSource(-1, text=text)
+                self._numbers[name] = compat.symbolic_integer(expression, value, number)
         return found
 
     def _symbol(self, expression: Any, number: torch.SymInt | torch.SymBool) -> Symbol:

@@ -227,7 +227,9 @@ def _receive(p: _WrapperWriter, program: Program, check: bool) -> None:
         p(f"{opening}{row}," + (") = args" if last else ""))
     p("args.clear()")
     for name, source in program.symbols:
-        if source.dim is not None:
+        if source.text:
+            p(f"{name} = {source.text}")
+        elif source.dim is not None:
             read = "stride" if source.stride else "size"
             number = f"{given[source.position]}.{read}({source.dim})"
             if (source.factor, source.offset) != (1, 0):
@@ -246,7 +248,8 @@ def _receive(p: _WrapperWriter, program: Program, check: bool) -> None:
 
 def _given(program: Program) -> list[str]:
     """Names for what is in the boxed list."""
-    symbols = {source.position: name for name, source in program.symbols if source.dim is None}
+    read = ((name, source) for name, source in program.symbols if not source.text)
+    symbols = {source.position: name for name, source in read if source.dim is None}
     tensors = iter(program.inputs)
     return [
         symbols.get(position, f"number{position}")

@@ -17,6 +17,7 @@ from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.graph.functions import ERRORS
+from flambeau_capture.interp import position_loops
 from flambeau_capture.interp.frame import ErrorState, Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused
 from flambeau_capture.interp.opcodes.variables import global_value
@@ -192,7 +193,14 @@ _jump_if("POP_JUMP_IF_TRUE", lambda frame, value: _truth(frame, value), "JUMP_IF
 _jump_if("POP_JUMP_IF_FALSE", lambda frame, value: not _truth(frame, value), "JUMP_IF_FALSE_OR_POP")
 _jump_if("POP_JUMP_IF_NONE", lambda frame, value: _is_none(value))
 _jump_if("POP_JUMP_IF_NOT_NONE", lambda frame, value: not _is_none(value))
-expression("GET_ITER", 1, lambda tx, _, value: value.iterate(tx))
+
+
+@opcode("GET_ITER")
+def get_iter(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    frame.push(position_loops.loop(frame, value) or value.iterate(frame.tx))
+
+
 expression("GET_YIELD_FROM_ITER", 1, lambda tx, _, value: value.iterate(tx))
 expression("END_SEND", 2, lambda tx, _, receiver, value: value, since=(3, 12))
 

@@ -169,17 +169,44 @@ def _counts_as_many(count: torch.SymInt, node: fx.Node) -> bool:
 def _positions(tx: Tracer, tensor: TensorValue, count: torch.SymInt) -> TensorValue | None:
     """The positions that `nonzero` gives of a mask of one dimension: all there are, and so
     constants."""
+    of = _short_mask(tensor)
+    said = "a loop over the positions of what is true, as if all were"
+    if of is None or not _is_in_general(tx, count, of.shape[0], said):
+        return None
+    made = _every_position(tx, of)
+    return tensor_call(tx, "call_method", "unsqueeze", [made, Constant(1)])
+
+
+def _short_mask(tensor: TensorValue) -> torch.Tensor | None:
+    """The mask of one dimension whose positions `nonzero` gives, where it may be unrolled."""
     mask = tensor.node.args[0]
     of = mask.meta["val"] if isinstance(mask, fx.Node) else None
     if of is None or of.dim() != 1 or not isinstance(of.shape[0], int) or of.shape[0] > _MOST:
         return None
-    said = "a loop over the positions of what is true, as if all were"
-    if not _is_in_general(tx, count, of.shape[0], said):
-        return None
+    return of if isinstance(of, torch.Tensor) else None
+
+
+def _every_position(tx: Tracer, of: torch.Tensor) -> TensorValue:
     named = {"device": Constant(of.device)} if of.device.type != "cpu" else {}
-    all_there_are = Constant(of.shape[0])
-    made = graph_call(tx, "call_function", torch.arange, [all_there_are], named)
-    return tensor_call(tx, "call_method", "unsqueeze", [made, Constant(1)])
+    made = graph_call(tx, "call_function", torch.arange, [Constant(of.shape[0])], named)
+    assert isinstance(made, TensorValue)
+    return made
+
+
+def positions_there_may_be(
+    tx: Tracer, tensor: TensorValue
+) -> tuple[TensorValue, TensorValue] | None:
+    """For what `nonzero` gives of a short mask: every position as its rows would be, and in a row.
+    None: it is something else."""
+    count = tensor.fake.shape[0] if tensor.fake.dim() == 2 else None
+    if not isinstance(count, torch.SymInt) or not compat.own_data_symbols(count):
+        return None
+    is_of_positions = _ROWS.get(operator_name(tensor.node.target)) is _positions
+    of = _short_mask(tensor) if is_of_positions else None
+    if of is None:
+        return None
+    made = _every_position(tx, of)
+    return tensor_call(tx, "call_method", "unsqueeze", [made, Constant(1)]), made
 
 
 def _counts(

@@ -16,6 +16,7 @@ from flambeau_inductor.indexing import (
     decide_equal,
     hint,
     is_long,
+    known,
     same,
     surely_less,
 )
@@ -120,8 +121,9 @@ def joined(ctx: Context, pieces: Sequence[Node], dim: int) -> Node:
 
 def _between(position: Expr, begin: Size, end: Size, size: Size) -> list[IndexCondition]:
     """The conditions, of those that do not hold in a dimension of `size` anyway."""
-    guards = [] if surely_less(begin, 1) else [IndexCondition("ge", position, begin)]
-    return guards if surely_less(size - 1, end) else [*guards, IndexCondition("lt", position, end)]
+    sure = known("lt", begin, 1), known("lt", size - 1, end)
+    guards = [] if sure[0] else [IndexCondition("ge", position, begin)]
+    return guards if sure[1] else [*guards, IndexCondition("lt", position, end)]
 
 
 def _where_inside(
@@ -149,9 +151,9 @@ def pad(ctx: Context, a: Node, low: Sequence[int], high: Sequence[int], value: S
     d = dims_of(len(shape))
     guards: list[IndexCondition] = []
     for i, size in enumerate(a.shape):
-        if not surely_less(low[i], 1):
+        if not known("lt", low[i], 1):
             guards.append(IndexCondition("ge", d[i], low[i]))
-        if not surely_less(high[i], 1):
+        if not known("lt", high[i], 1):
             guards.append(IndexCondition("lt", d[i], low[i] + size))
     index = tuple(d[i] - low[i] for i in range(len(shape)))
     return _where_inside(ctx, a, guards, index, filling, _longer_rows(ctx, a, guards, filling))
