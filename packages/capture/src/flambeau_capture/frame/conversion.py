@@ -57,6 +57,7 @@ from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
+from flambeau_capture.graph.functions import assumes
 from flambeau_capture.graph.operator_effects import DRAWS
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.interp.frame import Frame, Suspended
@@ -352,9 +353,7 @@ class FrameConversion:
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        checks = bool(session.assumed) or any(
-            node.target is compat.assert_operator() for node in module.graph.nodes
-        )
+        checks = bool(session.assumed) or any(map(assumes, module.graph.nodes))
         if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
             compiled = _giving_back_draws(compiled)
             calls_that_raise = replace(calls_that_raise, drew=False)
