@@ -413,6 +413,41 @@ def test_a_sum_that_cancels_may_be_its_rounding_error():
 
 
 AFTER = "(out[0] * 2).sum().backward()"
+NORMALIZED = {
+    f"{name} of {shape}": (text, shape)
+    for name, text in {
+        "layer norm": "torch.nn.functional.layer_norm(x, x.shape[-1:])",
+        "group norm": "torch.nn.functional.group_norm(x, 1)",
+        "instance norm": "torch.nn.functional.instance_norm(x)",
+        "softmax": "x.softmax(-1)",
+        "differences from the mean": "x - x.mean(-1, keepdim=True)",
+    }.items()
+    for shape in ((3, 2, 4), (2, 2, 16), (3, 2, 64))
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_what_equal_cotangents_cancel_is_judged_by_their_rounding(name):
+    """Eager may have 0 of every element, whatever the operand: a rounding error is as good."""
+    text, shape = NORMALIZED[name]
+    call = Call({"x": f"leaf(make({shape}, torch.float32, 5))"}, (), ("weighed(out).backward()",))
+    whole = program(f"v = {text}", calls=(call,))
+    eager = played(whole, lambda f: f)
+
+    def off_by(error):
+        def run(f):
+            def with_error(x):
+                x.register_hook(lambda g: g + error)
+                return f(x)
+
+            return with_error
+
+        return Judge(whole, Setting()).differences(eager, played(whole, run))
+
+    assert not off_by(1e-8 if "softmax" not in name else 1e-9)
+    assert off_by(1e-4)
+
+
 BEYOND = {
     "a batch norm of fewer weights": (
         "v = torch.native_batch_norm(x1, x2, x2, x2, x2, False, 0.1, 1.0)[0]"

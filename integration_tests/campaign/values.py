@@ -62,10 +62,7 @@ def make(shape, dtype=torch.float32, seed=0, kind="normal", layout="dense"):
     for size in shape:
         count *= size
     made = _numbers(count, dtype, seed, kind).reshape(shape)
-    if NUDGE and dtype in WIDER and kind != "whole":
-        g = torch.Generator().manual_seed(1000 * NUDGE + seed)
-        step = (2 * torch.randint(0, 2, shape, generator=g) - 1) * torch.finfo(dtype).eps
-        made = (made.to(WIDER[dtype]) * (1 + step)).to(dtype)
+    made = made if kind == "whole" else nudged(made, seed)
     if WIDE:
         made = made.to(WIDER.get(dtype, dtype))
     return (
@@ -73,6 +70,26 @@ def make(shape, dtype=torch.float32, seed=0, kind="normal", layout="dense"):
         if layout == "dense"
         else arranged(made.to(DEVICE), layout)
     )
+
+
+def nudged(made, seed=0):
+    """The tensor, each element moved by a rounding error in a world of such."""
+    dtype = made.dtype
+    if not NUDGE or dtype not in WIDER:
+        return made
+    g = torch.Generator().manual_seed(1000 * NUDGE + seed)
+    step = (2 * torch.randint(0, 2, made.shape, generator=g) - 1) * torch.finfo(dtype).eps
+    return (made.to(WIDER[dtype]) * (1 + step.to(made.device))).to(dtype)
+
+
+def weighed(outs):
+    """A sum of results, weighed by their places. Their cotangents are moved where operands are: a
+    gradient depends on both."""
+    weights = [
+        nudged(torch.full_like(o, n + 1, requires_grad=False), n) if NUDGE else n + 1
+        for n, o in enumerate(outs)
+    ]
+    return sum((o * weight).sum() for o, weight in zip(outs, weights))
 
 
 def arranged(made, layout):

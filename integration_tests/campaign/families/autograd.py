@@ -185,9 +185,7 @@ def draw(chance: random.Random) -> Program:
         if chance.random() < 0.15:
             outs += SECOND
         else:
-            outs += [
-                "if outs:\n    sum((o * (n + 1)).sum() for n, o in enumerate(outs)).backward()"
-            ]
+            outs += ["if outs:\n    weighed(outs).backward()"]
             if chance.random() < 0.1:
                 outs[-1] = (
                     outs[-1].replace("backward()", "backward(retain_graph=True)")

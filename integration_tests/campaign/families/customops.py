@@ -189,7 +189,7 @@ def draw(chance: random.Random) -> Program:
             texts[0] = f"leaf({texts[0]})" + chance.choice(("", ".mul(1)"))
         after = (
             "outs = [o for o in out if isinstance(o, torch.Tensor) and o.requires_grad]",
-            "if outs:\n    sum((o * (n + 1)).sum() for n, o in enumerate(outs)).backward()",
+            "if outs:\n    weighed(outs).backward()",
             "del outs",
         )
         if not grads and chance.random() < 0.2:

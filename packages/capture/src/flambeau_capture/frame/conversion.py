@@ -66,6 +66,7 @@ from flambeau_capture.frame.graph_calls import Raising, with_inference_state
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
+from flambeau_capture.graph.functions import assumes
 from flambeau_capture.graph.operator_effects import DRAWS
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.interp.frame import Frame, Suspended
@@ -363,9 +364,8 @@ class FrameConversion:
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        checks = bool(session.assumed or session.checks_loops) or any(
-            node.target is compat.assert_operator() for node in module.graph.nodes
-        )
+        checks = bool(session.assumed or session.checks_loops)
+        checks = checks or any(map(assumes, module.graph.nodes))
         if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
             compiled = giving_back_draws(compiled)
             calls_that_raise = replace(calls_that_raise, drew=False)

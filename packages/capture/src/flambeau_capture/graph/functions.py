@@ -354,6 +354,10 @@ def _leaves(value: Any) -> Iterator[Tensor]:
             yield from _leaves(item)
 
 
+class NotInGeneral(RuntimeError):
+    """What a graph assumes of data does not hold: the call runs again as it is."""
+
+
 #: what a check of the program may raise
 ERRORS = {
     kind.__name__: kind
@@ -390,6 +394,14 @@ def require_all() -> Any:
 
     def check(valid: torch.Tensor, error: str, text: str) -> None:
         if not bool(valid.all()):
-            raise ERRORS[error](*([text] if text else ()))
+            kind = NotInGeneral if error == NotInGeneral.__name__ else ERRORS[error]
+            raise kind(*([text] if text else ()))
 
     return _operator("require_all", "str error", check)
+
+
+def assumes(node: fx.Node) -> bool:
+    """Whether a node raises where the program may not: it checks what is assumed of data."""
+    if node.args[1:2] == (NotInGeneral.__name__,):
+        return node.target is require_all()
+    return node.target is compat.assert_operator()

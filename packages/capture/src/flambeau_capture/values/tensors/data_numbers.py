@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.graph.functions import NotInGeneral
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensors.graph_calls import (
@@ -87,7 +88,7 @@ def float_call(tx: Tracer, fn: Any, argument: Value) -> Value | None:
         size = tensor_call(tx, "call_function", torch.abs, [made])
         small = tensor_call(tx, "call_function", operator.le, [size, Constant(2.0**53)])
         said = "a float that is no integer of 53 bits"
-        check_all(tx, small, OverflowError, (said,))  # nan and infinities, too
+        check_all(tx, small, NotInGeneral, (said,))  # nan and infinities, too
         dtype = Constant(torch.int64)
         return read_number(tx, tensor_call(tx, "call_method", "to", [made, dtype]))
     if fn is math.sqrt and checked(tx, ">=", argument, "a root of a negative number"):
@@ -123,7 +124,7 @@ def is_as_in_general(tx: Tracer, symbol: str, one: Value, other: Value, better: 
         return False
     fn = operator.gt if least is other else operator.ge  # of two that are equal, the first
     above = tensor_call(tx, "call_function", fn, [tensors[0], least])
-    check_all(tx, above, RuntimeError, ("the maximum of a count and a number is that number",))
+    check_all(tx, above, NotInGeneral, ("the maximum of a count and a number is that number",))
     return True
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.graph.functions import NotInGeneral
 from flambeau_capture.polyfills import packing
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
@@ -113,7 +114,7 @@ def bincount(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         return None
     for fn, bound in ((operator.ge, _ZERO), (operator.lt, least)):
         words = ("bincount of a number that is none of those named",)
-        check_all(tx, tensor_call(tx, "call_function", fn, [x, bound]), RuntimeError, words)
+        check_all(tx, tensor_call(tx, "call_function", fn, [x, bound]), NotInGeneral, words)
     sizes = TupleValue([least])
     zeros = graph_call(tx, "call_method", "new_zeros", [x, sizes], {})
     ones = tensor_call(tx, "call_function", torch.ones_like, [x])
