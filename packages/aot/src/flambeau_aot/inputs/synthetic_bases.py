@@ -63,7 +63,8 @@ def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
         size, stride = tuple(base.shape), tuple(base.stride())
         return Merged(size, stride, int(base.storage_offset()), True, members)
     start = min(member.offset for member in members)
-    stop = max(_stop(member) for member in members)
+    # one without elements may begin beyond the memory, of which it takes none
+    stop = max((_stop(member) for member in members if 0 not in member.size), default=start)
     return Merged((stop - start,), (1,), start, False, members)
 
 
@@ -85,7 +86,8 @@ def base_for(merged: Merged, args: Sequence[object]) -> torch.Tensor:
     if base is not None:
         return base
     size = first.element_size()
-    memory = first.untyped_storage()[merged.offset * size : (merged.offset + merged.size[0]) * size]
+    start, stop = merged.offset * size, (merged.offset + merged.size[0]) * size
+    memory = first.untyped_storage()[start:stop] if start < stop else torch.UntypedStorage(0)
     # A tensor made in inference mode stays one of it, which the arguments are not.
     with torch.inference_mode(first.is_inference()):
         flat = torch.empty(0, dtype=first.dtype, device=first.device)
@@ -98,7 +100,7 @@ def hides_grad(tensor: torch.Tensor) -> bool:
 
 
 def _stop(member: Member) -> int:
-    return member.offset + (0 if 0 in member.size else reach(member.size, member.stride))
+    return member.offset + reach(member.size, member.stride)
 
 
 def _counters(tensors: Sequence[torch.Tensor]) -> list[int]:
