@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
+from flambeau_aot._torch_compat import data_symbols, hint
 from flambeau_aot._torch_compat.tensors import SCALES_BY_WHOLE_EXPONENTS
 from flambeau_aot.inputs.memory_overlap import expanded
-from flambeau_aot.sizes import same_sizes
+from flambeau_aot.sizes import is_symbolic, same_sizes
 
 Layout = Callable[[Sequence[Any]], Sequence[Any]]
 Args = Sequence[Any]
@@ -77,17 +78,20 @@ def _channels_last(shape: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _suggested(model: torch.Tensor) -> Layout:
-    """The layout of the memory format that a kernel finds suggested by a tensor's strides."""
-    known = all(isinstance(n, int) for n in (*model.shape, *model.stride()))
-    if not known or model.dim() not in (4, 5) or not model.numel():
+    """The layout of the memory format that a kernel finds suggested by a tensor's strides. Of open
+    ones the values in this compile tell: strides are guarded as products of sizes, so that their
+    order is the same in every call."""
+    opened = filter(is_symbolic, (*model.shape, *model.stride()))
+    if model.dim() not in (4, 5) or data_symbols(opened):
         return contiguous
+    sizes, steps = tuple(map(hint, model.shape)), tuple(map(hint, model.stride()))
     dims = [0, *range(2, model.dim()), 1]
     least = 0
-    if model.stride(1) == 0:
+    if steps[1] == 0 or 0 in sizes:
         return contiguous
     for dim in reversed(dims):
-        size, step = model.shape[dim], model.stride(dim)
-        if step < least or (dim == 0 and least == model.stride(1)):
+        size, step = sizes[dim], steps[dim]
+        if step < least or (dim == 0 and least == steps[1]):
             return contiguous
         least = step * size if size > 1 else step
     return _channels_last
