@@ -100,7 +100,7 @@ def hides_grad(tensor: torch.Tensor) -> bool:
 
 
 def _stop(member: Member) -> int:
-    return member.offset + reach(member.size, member.stride)
+    return int(member.offset + reach(member.size, member.stride))
 
 
 def _counters(tensors: Sequence[torch.Tensor]) -> list[int]:
