@@ -23,10 +23,15 @@ Body = fx.GraphModule
 
 
 def vmap_call(
-    body: Body, in_dims: tuple[Any, ...], out_dims: Any, randomness: str, *args: Any
+    body: Body,
+    in_dims: tuple[Any, ...],
+    out_dims: Any,
+    randomness: str,
+    chunk_size: int | None,
+    *args: Any,
 ) -> Any:
-    """`torch.vmap(body, in_dims, out_dims, randomness)(*args)`."""
-    return torch.vmap(body, in_dims=in_dims, out_dims=out_dims, randomness=randomness)(*args)
+    """`torch.vmap(body, in_dims, out_dims, randomness, chunk_size=chunk_size)(*args)`."""
+    return torch.vmap(body, in_dims, out_dims, randomness, chunk_size=chunk_size)(*args)
 
 
 TRANSFORMS: dict[str, Callable[..., Any]] = {

@@ -39,6 +39,7 @@ from flambeau_capture.graph.operator_effects import GraphEffects
 from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import (
     Args,
+    IteratorValue,
     Kwargs,
     Tracer,
     Unreconstructible,
@@ -246,11 +247,14 @@ class VmapValue(Value):
     described = "vmap of {0.fn}"
     cls: type = types.FunctionType
 
-    def __init__(self, fn: Value, in_dims: Any, out_dims: Any, randomness: str) -> None:
+    def __init__(
+        self, fn: Value, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None
+    ) -> None:
         self.fn = fn
         self.in_dims = in_dims
         self.out_dims = out_dims
         self.randomness = randomness
+        self.chunk_size = chunk_size
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if kwargs:
@@ -265,11 +269,16 @@ class VmapValue(Value):
             mapped.inner.append(body.graph)
             return tx.call(self.fn, [inside(body, *pair) for pair in zip(args, in_dims)], {})
 
+        before = _changes(tx)
         body = capture_body(tx, self.describe(), run)
+        if self.chunk_size is not None and _changes(tx) != before:
+            raise Break("FB0005", f"{self.describe()} in chunks, of each of which it has effects")
         along = (*mapped.dims, *(None for _ in body.lifted))
-        head = (body.node, along, self.out_dims, self.randomness)
+        head = (body.node, along, self.out_dims, self.randomness, self.chunk_size)
         nodes = [*(value.node for value in mapped.given), *body.lifted]
         found = record_call(tx, vmap_call, head, nodes)
+        if self.chunk_size is not None:  # results of chunks are put together, by copies
+            return found
         return self._arguments_again(body.result, found, mapped)
 
     def _arguments_again(self, inner: Value, found: Value, mapped: _Mapped) -> Value:
@@ -322,17 +331,32 @@ class VmapValue(Value):
 
     def reconstruct(self, writer: Any) -> None:
         options = (self.in_dims, self.out_dims, self.randomness)
-        writer.call(torch.vmap, [self.fn, *map(Constant, options)])
+        named = {"chunk_size": Constant(self.chunk_size)}
+        writer.call(torch.vmap, [self.fn, *map(Constant, options)], named)
+
+
+def _changes(tx: Tracer) -> tuple[int, int]:
+    """How much has been changed so far, but for iterators that no frame holds."""
+    held = (v for f in tx.frames for v in (*f.variables.values(), *f.stack, *_contents(f)))
+    iterates = any(isinstance(value, IteratorValue) for value in held)
+    changed = [value for value in tx.heap.touched if iterates or value is not None]
+    return len(tx.heap.effects()), len(changed)
+
+
+def _contents(frame: Any) -> list[Value]:
+    return [value for cell in frame.cells.values() if (value := cell.content) is not None]
 
 
 @handles(torch.vmap)
 def make_vmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """`torch.vmap(func, in_dims=0, out_dims=0, randomness='error', *, chunk_size=None)`."""
     values, plain = _bound(torch.vmap, args, kwargs)
-    if plain.get("chunk_size") is not None:
-        raise Break("FB0005", "torch.vmap in chunks")
-    given = {"in_dims": 0, "out_dims": 0, "randomness": "error", **plain}
-    given.pop("chunk_size", None)
+    chunk = plain.get("chunk_size")
+    if chunk is not None and (type(chunk) is not int or chunk < 1):
+        raise Break("FB0005", f"torch.vmap in chunks of {chunk!r}")
+    given = {"in_dims": 0, "out_dims": 0, "randomness": "error", "chunk_size": None, **plain}
+    if chunk is not None and given["randomness"] == "same":  # the state is set back for each
+        raise Break("FB0005", "torch.vmap in chunks that draw the same numbers")
     return VmapValue(values["func"], **given)
 
 
