@@ -152,9 +152,9 @@ class _Application:
             inner = [self._argument(forward, value) for value in self.given]
             result = self._forward(ctx, inner)
             outputs = result.parts() if isinstance(result, SequenceValue) else [result]
-            if not outputs or not all(isinstance(value, TensorValue) for value in outputs):
-                raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
             results = [value for value in outputs if isinstance(value, TensorValue)]
+            if not results or not all(isinstance(v, TensorValue | Constant) for v in outputs):
+                raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
             if isinstance(result, SequenceValue) and result.cls is not tuple:
                 raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
             nodes = [forward.localize(value.node) for value in results]
@@ -168,11 +168,11 @@ class _Application:
             if not grad_mode and any(self._wants(inner, results[place]) for place in dirty):
                 # the result is another tensor then, which does not
                 raise Break(NO_FUNCTION, "mark_dirty of what requires grad, where grad is disabled")
-        backward, kept = self._backward(results, without)
+        backward, kept = self._backward(outputs, results, without)
         bare: fx.GraphModule | tuple[str, str] | None = None
         first = len(kept)
         if not ctx.materialize:
-            bare, more = self._bare_backward(len(results))
+            bare, more = self._bare_backward(len(outputs))
             kept = [*kept, *more]
         saved = ctx.given["save_for_backward"]
         by_version = {forward.localize(v.node): 0 for v in saved if isinstance(v, TensorValue)}
@@ -201,7 +201,10 @@ class _Application:
         written = [answers[place] for place in dirty]
         nodes_written = {value.node for value in written if isinstance(value, TensorValue)}
         tx.graph.written_by_functions.update(dict.fromkeys(_calls(made), nodes_written))
-        return TupleValue(answers) if isinstance(result, SequenceValue) else answers[0]
+        if not isinstance(result, SequenceValue):
+            return answers[0]
+        tensors = iter(answers)
+        return TupleValue([next(tensors) if isinstance(v, TensorValue) else v for v in outputs])
 
     def _wants(self, inner: list[Value], result: TensorValue) -> bool:
         argument = self.given[_places(inner, [result])[0]]
@@ -223,7 +226,9 @@ class _Application:
         tx.call(tx.get_attr(self.kind, "setup_context"), [ctx, TupleValue(inner), result], {})
         return result
 
-    def _backward(self, results: list[TensorValue], without: tuple[int, ...]) -> Body:
+    def _backward(
+        self, outputs: Sequence[Value], results: list[TensorValue], without: tuple[int, ...]
+    ) -> Body:
         materialize = self.ctx.materialize
         if not materialize and len(results) - len(without) > 1 and any(self.needs):
             # each may be undefined in one backward pass and not in another
@@ -236,7 +241,10 @@ class _Application:
             ]
             for place in () if materialize else without:
                 found[place] = Constant(None)
-            return found
+            tensors = iter(found)  # what is no tensor has no derivative
+            return [
+                next(tensors) if isinstance(v, TensorValue) else Constant(None) for v in outputs
+            ]
 
         return self._answers(len(results), derivatives)
 
