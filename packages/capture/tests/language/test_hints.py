@@ -271,7 +271,7 @@ def _():
 
     def broken(t):
         t = t + 1
-        Counted.calls = 3  # the class has had no attribute of the name
+        Counted.calls = property(lambda self: 3)  # instances would be asked in another way
         return t * 2
 
     def edited(t):

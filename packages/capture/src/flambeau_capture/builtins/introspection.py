@@ -44,6 +44,7 @@ from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     find_in_class,
     is_subclass,
+    refuse_added,
 )
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
@@ -358,6 +359,8 @@ def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(value, ClassValue | PyModuleValue) and not known:
         raise Break("FB0009", f"dir() of {value.describe()}")
     target: Any = kind if isinstance(value, ObjectValue) else value.as_python()
+    if isinstance(target, type):
+        refuse_added(tx, target)
     names = dir(target)
     where = ConstantSource(target, target.__name__)
     tx.guard(where, "CALL", partial(_lists, names), "as it was")

@@ -161,7 +161,17 @@ def assume_special_methods(tx: Tracer, python_class: type) -> None:
 def assume_entry(tx: Tracer, python_class: type, name: str) -> None:
     """Guard what a class of the program, or a base, has under a name, unbound."""
     if not trusted_class(python_class) or name in PATCHED:
+        refuse_added(tx, python_class, name)
         tx.guard(itself(python_class), "CLASS_ENTRY", *entry_of(python_class, name))
+
+
+def refuse_added(tx: Tracer, python_class: type, name: str | None = None) -> None:
+    """A graph break where an answer would rest on a class as it was before the program has given
+    it, or a base, an attribute of this name, or of any."""
+    for owner in python_class.__mro__:
+        added: list[str] = getattr(tx.heap.find(owner), "added", [])
+        if name in added or (name is None and added):
+            raise Break("FB0019", f"attribute {name or added[0]!r} is new in {owner.__name__}")
 
 
 def assume_making(tx: Tracer, python_class: type) -> None:

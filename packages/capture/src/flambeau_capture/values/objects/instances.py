@@ -36,6 +36,7 @@ from flambeau_capture.values.objects.attributes import (
     layout_of,
     overrides_instance,
     property_lacks,
+    written_attribute,
 )
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
@@ -230,6 +231,8 @@ class ObjectValue(SpecialMethods, Instance):
             except UserError as error:
                 if not issubclass(error.value.cls, AttributeError) or not self._has_fallback():
                     raise
+        elif (set_now := written_attribute(tx, self.python_class.__mro__, name)) is not None:
+            return set_now
         return self.missing_attr(tx, name)
 
     def _has_fallback(self) -> bool:
