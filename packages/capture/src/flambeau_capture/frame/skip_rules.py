@@ -38,6 +38,7 @@ LIBRARIES: dict[str, LibraryRule] = {
     "torch": _ALONE,
     "torch.nn.functional": _GRAPH,
     "torch.functional": _GRAPH,
+    "torch.masked._ops": _GRAPH,  # they make a class of a derivative in each call
     "torch._VF": _GRAPH,
     "torch.fx._pytree": LibraryRule(),  # generated modules of exported programs call it
     "torch._tensor_str": LibraryRule("FB0003"),
