@@ -79,7 +79,7 @@ def _channels_last(shape: Sequence[Any]) -> tuple[Any, ...]:
 
 def _suggested(model: torch.Tensor) -> Layout:
     """The layout of the memory format that a kernel finds suggested by a tensor's strides. Of open
-    ones the values in this compile tell: strides are guarded as products of sizes, so that their
+    ones the values in this compile count: strides are guarded as products of sizes, so that their
     order is the same in every call."""
     opened = filter(is_symbolic, (*model.shape, *model.stride()))
     if model.dim() not in (4, 5) or data_symbols(opened):
