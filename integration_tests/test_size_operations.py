@@ -23,6 +23,7 @@ from flambeau_capture.graph.symbolic_shapes import _python
 from flambeau_capture.guards.sizes import Relation, SizeSource, size_program
 from flambeau_capture.source import Local
 from flambeau_inductor.indexing import Expr, as_expr, hint, to_c, to_python
+from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.lowering.sizes import GraphSizes
 from flambeau_prims import NotYetSymbolic
 from flambeau_prims._torch_compat import expression_of, symbol_from, symbolic_mode
@@ -149,12 +150,14 @@ def by_prims(drawn: Drawn, expression: Any, sizes: Sequence[int]) -> Any:
     return run_in_graph(made, graph, sizes)
 
 
-def in_kernels(drawn: Drawn, expression: Any) -> tuple[Expr, dict[str, int]]:
-    """As the inductor has it, and which of the two sizes each of its names is."""
+def in_kernels(drawn: Drawn, expression: Any) -> tuple[Expr, dict[str, SymbolSource]]:
+    """As the inductor has it, and where each of its names is from: one of the two sizes, or what
+    the program computes of names before it."""
     known = GraphSizes()
-    names = {str(known.size(number)): at for at, number in enumerate(drawn.numbers)}
-    number = symbol_from(expression, drawn.numbers[0])
-    return as_expr(known.size(number)), names
+    for at, number in enumerate(drawn.numbers):
+        known.given(known.size(number), SymbolSource(at))
+    made = as_expr(known.size(symbol_from(expression, drawn.numbers[0])))
+    return made, dict(known.sources())
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -205,21 +208,26 @@ def test_a_kernel_computes_the_same_integers(tmp_path: Path) -> None:
             made = _or_refused(lambda: in_kernels(drawn, expression))  # noqa: B023
             if made is not None:
                 cases.append((name, expression, *made))
-    assert {case[0] for case in cases} >= {"Add", "Mul", "FloorDiv", "CleanDiv", "Mod", "PythonMod"}
+    assert {case[0] for case in cases} == {*WHOLE}
     lines = [
-        f'extern "C" long f{i}(long size0, long size1) {{ return {to_c(made)}; }}'
-        for i, (_, _, made, _) in enumerate(cases)
+        f'extern "C" long f{i}({", ".join(f"long {name}" for name in names)})'
+        f" {{ return {to_c(made)}; }}"
+        for i, (_, _, made, names) in enumerate(cases)
     ]
     library = _compiled("\n".join(lines), tmp_path)
     for i, (_, expression, made, names) in enumerate(cases):
         compiled = library[f"f{i}"]
-        compiled.restype, compiled.argtypes = ctypes.c_long, (ctypes.c_long, ctypes.c_long)
+        compiled.restype, compiled.argtypes = ctypes.c_long, [ctypes.c_long] * len(names)
         for sizes in SIZES:
             wanted = int(drawn.value(expression, sizes))
-            given = {name: sizes[at] for name, at in names.items()}
+            given: dict[str, int] = {}
+            for name, source in names.items():
+                given[name] = (
+                    eval(source.text, dict(given)) if source.text else sizes[source.position]
+                )
             assert hint(made.substitute(given)) == wanted
             assert eval(to_python(made), dict(given)) == wanted
-            assert compiled(given["size0"], given["size1"]) == wanted, (expression, sizes)
+            assert compiled(*given.values()) == wanted, (expression, sizes)
 
 
 def _compiled(text: str, folder: Path) -> ctypes.CDLL:
