@@ -152,6 +152,10 @@ class HostTuning:
     linear_block_rows: int
     huge_page_bytes: int
     drawn_elements: int
+    streamed_bytes: int
+    far_bytes: int
+    fetched_bytes: int
+    repeated_bytes: int
     packed_share: int
     triton_seconds: float
 
