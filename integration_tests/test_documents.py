@@ -168,14 +168,36 @@ def test_each_term_of_the_glossary_lives_where_it_says():
     for term, meaning, where in rows:
         assert meaning, term
         for place in re.findall(r"`([^`]+)`", where):
-            package, colon, path = place.partition(":")
-            if colon:
-                name = "flambeau" if package == "meta" else f"flambeau_{package}"
-                base = ROOT / "packages" / package
-                found = (base / path).exists() or (base / "src" / name / path).exists()
-            else:
-                found = (ROOT / place).exists()
-            assert found, (term, place)
+            assert place_of(place).exists(), (term, place)
+
+
+def place_of(place):
+    """The file or folder that the glossary calls so."""
+    package, colon, path = place.partition(":")
+    if not colon:
+        return ROOT / place
+    base = ROOT / "packages" / package
+    return base / path if (base / path).exists() else base / "src" / SOURCES[package] / path
+
+
+def unanswered(text):
+    """Questions of which an answer gives no name, or one that its files do not have."""
+    rows = GLOSSARY_ROW.findall(text.partition("## Where to look")[2].partition("\n## ")[0])[2:]
+    for question, answer, where in rows:
+        files = [place_of(place).read_text() for place in re.findall(r"`([^`]+)`", where)]
+        names = re.findall(r"`([^`]+)`", answer)
+        for name in names or [""]:
+            word = rf"\b{re.escape(name.rpartition('.')[2])}\b"
+            if not name or not any(re.search(word, each) for each in files):
+                yield question, name
+
+
+def test_questions_are_answered_by_names_that_are_there():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    assert text.partition("## Where to look")[2].count("? |") >= 10
+    assert list(unanswered(text)) == []
+    assert list(unanswered(text.replace("`candidates` models", "`nowhere` models")))
+    assert list(unanswered(text.replace("`GuardKind` shows", "its kind shows")))
 
 
 def test_the_lists_of_passes_are_those_of_the_driver():

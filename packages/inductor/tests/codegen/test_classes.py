@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.triton import tiling
+from flambeau_inductor.codegen.triton import kernel
+from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.tuning import MEASURED
 
 from tests.codegen import loops
 from tests.codegen.cpp.run import run_loop as compiled
@@ -78,10 +81,10 @@ def reduces_rows(kind: str, columns: int, run: Run) -> None:
 @pytest.mark.parametrize("kind", REDUCTIONS)
 def test_row_reductions(kind: str, columns: int, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest row is read in steps: blocks are small, since the interpreter's elements cost."""
-    monkeypatch.setattr(tiling, "MAX_PERSISTENT", 64)
-    monkeypatch.setattr(tiling, "LOOPED_BLOCK", 32)
+    few = replace(MEASURED, most_held=64, reread_block=(32, 32))
+    monkeypatch.setattr(kernel, "choose", lambda loop, tuning: choose(loop, few))
     loop = loops.reduction(kind, 3, columns, torch.float32, torch.float32)
-    assert tiling.choose(loop).looped == (columns == 101)
+    assert choose(loop, few).looped == (columns == 101)
     reduces_rows(kind, columns, run)
 
 

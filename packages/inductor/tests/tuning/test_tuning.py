@@ -95,6 +95,7 @@ def test_every_number_of_a_processor_follows_its_caches(name: str) -> None:
             assert type(value) is type(known) and value > 0, field.name
     assert here.flush_bytes == epyc.flush_bytes * last
     assert here.linear_most_bytes == epyc.linear_most_bytes * last
+    assert here.streamed_bytes == epyc.streamed_bytes * last
     assert here.drawn_elements == epyc.drawn_elements
 
 

@@ -1,4 +1,5 @@
-"""Whole graphs of fixed sizes: processes at once, killed ones, a full disk, an entry that goes."""
+"""Whole graphs of fixed and open sizes: processes at once, killed ones, a full disk, an entry that
+goes."""
 
 import errno
 import json
@@ -10,16 +11,20 @@ import time
 
 import pytest
 import torch
+from flambeau_capture import mark_dynamic
 from flambeau_inductor.cache import CacheStore, intact, size_limit
 
 import flambeau
 from flambeau.cache import disk
 
 PROGRAM = """
-import json, torch, flambeau
+import json, sys, torch, flambeau
+from flambeau_capture import mark_dynamic
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
-x = torch.randn(5, 6)
+x = torch.randn(int(sys.argv[1]), 6)
+if x.shape[0] != 5:
+    mark_dynamic(x, 0)
 compiled = flambeau.compile(net)
 loss = compiled(x).square().sum()
 got = torch.autograd.grad(loss, net.parameters())
@@ -36,14 +41,16 @@ def folder(tmp_path, monkeypatch):
     return place
 
 
-def start(folder):
+def start(folder, rows):
     env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(folder)}
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    return subprocess.Popen([sys.executable, "-c", PROGRAM], env=env, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", PROGRAM, str(rows)]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
 
 
-def test_processes_at_once_one_of_which_is_killed(folder):
-    running = [start(folder) for _ in range(3)]
+@pytest.mark.parametrize("sizes", [(5, 5, 5, 5), (6, 64, 9, 31)], ids=["fixed", "open"])
+def test_processes_at_once_one_of_which_is_killed(sizes, folder):
+    running = [start(folder, rows) for rows in sizes[:3]]
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not list(folder.glob(".new-*")):
         time.sleep(0.01)  # until one of them writes
@@ -54,29 +61,32 @@ def test_processes_at_once_one_of_which_is_killed(folder):
         assert each.returncode == 0
     places = [path.parent for path in folder.glob("*/??/*/digests.json")]
     assert places and all(map(intact, places))
-    last = start(folder)
+    last = start(folder, sizes[3])
     written, _ = last.communicate()
     assert last.returncode == 0 and json.loads(written.splitlines()[-1]) == [True]
 
 
-def compiled_once():
+def compiled_once(rows=5):
     compiled = flambeau.compile(lambda x: torch.softmax(x * 3, -1))
-    x = torch.randn(4, 7)
+    x = torch.randn(rows, 7)
+    if rows != 5:
+        mark_dynamic(x, 0)
     torch.testing.assert_close(compiled(x), torch.softmax(x * 3, -1))
     (record,) = flambeau.report(compiled).records
     return record
 
 
-def test_a_full_disk_costs_the_entry(monkeypatch):
+@pytest.mark.parametrize("sizes", [(5, 5, 5), (6, 9, 31)], ids=["fixed", "open"])
+def test_a_full_disk_costs_the_entry(sizes, monkeypatch):
     def full(self, key, make):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr(CacheStore, "_written", full)
-        record = compiled_once()
+        record = compiled_once(sizes[0])
     assert not record.from_disk and any("No space left" in each for each in record.cache_faults)
-    assert not compiled_once().from_disk
-    assert compiled_once().from_disk
+    assert not compiled_once(sizes[1]).from_disk
+    assert compiled_once(sizes[2]).from_disk
 
 
 def test_an_entry_that_goes_while_it_is_saved_is_left_out(folder, tmp_path, monkeypatch):

@@ -1,18 +1,15 @@
 """Graphs with open sizes come from the disk, with the same guards, where their conditions hold."""
 
-import errno
 import hashlib
 import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 from flambeau_capture import mark_dynamic
 from flambeau_capture.api import compiler_of
-from flambeau_inductor.cache import CacheStore, intact
 
 import flambeau
 from flambeau.cache import graphs
@@ -255,38 +252,6 @@ def test_derivatives_of_second_order_of_a_restored_program():
             torch.testing.assert_close(hessian(compiled, x), hessian(fn, x))
         (record,) = flambeau.report(compiled).records
         assert record.from_disk == (number == 1)
-
-
-def test_processes_at_once_one_of_which_is_killed(folder):
-    env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(folder)}
-    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    running = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM, *sizes], env=env, stdout=subprocess.PIPE)
-        for sizes in (("5",), ("64",))
-    ]
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(folder.glob(".new-*")):
-        time.sleep(0.01)  # until one of them writes
-    running[0].kill()
-    running[0].communicate()
-    for each in running[1:]:
-        written, _ = each.communicate()
-        assert each.returncode == 0 and json.loads(written.splitlines()[-1])["disk"]
-    places = [path.parent for path in folder.glob("*/??/*/digests.json")]
-    assert places and all(map(intact, places))
-
-
-def test_a_full_disk_costs_the_entry(monkeypatch):
-    def full(self, key, make):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CacheStore, "_written", full)
-        _, records = run(rows, 5, 9)
-        assert [each.from_disk for each in records] == [False]
-        assert any("No space left" in fault for fault in records[0].cache_faults)
-    assert [each.from_disk for each in run(rows, 5)[1]] == [False]
-    assert [each.from_disk for each in run(rows, 9)[1]] == [True]
 
 
 def test_carried_to_another_folder(folder, tmp_path, monkeypatch):

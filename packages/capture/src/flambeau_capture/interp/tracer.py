@@ -25,13 +25,11 @@ from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.construction import instantiate, new_object
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
-from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
-from flambeau_capture.guards import GuardSet
-from flambeau_capture.guards.equality import PLAIN
 from flambeau_capture.identity import IdentityMap
+from flambeau_capture.interp.assumptions import Assumptions
 from flambeau_capture.interp.binding import before_inlining, bind
 from flambeau_capture.interp.frame import (
     Before,
@@ -46,7 +44,7 @@ from flambeau_capture.interp.frame import (
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.logs import warn
 from flambeau_capture.options import Options
-from flambeau_capture.source import ConstantSource, Source
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import (
     Args,
     Caller,
@@ -71,15 +69,12 @@ from flambeau_capture.values.objects.exceptions import (
     new_exception,
     raised_by_python,
 )
-from flambeau_capture.values.registry import trusted_class, wrap_object
+from flambeau_capture.values.registry import wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 from flambeau_capture.values.wrap import wrap_new
 
 _GENERATOR = inspect.CO_GENERATOR
-_OF_THE_OBJECT_ITSELF = frozenset(
-    {"ID_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "CONSTANT_MATCH", "NONE_MATCH", "BOOL_MATCH"}
-)
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -91,7 +86,7 @@ class Reached(Exception):
         self.chain = chain
 
 
-class SymbolicTracer:
+class SymbolicTracer(Assumptions):
     tensor_rules = TENSOR_RULES
 
     def __init__(
@@ -104,18 +99,12 @@ class SymbolicTracer:
         bodies: IdentityMap[CodeType, Prepared],
         dynamics: DynamismTracker,
     ) -> None:
+        super().__init__(code, origin, options, dynamics)
         self.graph = GraphBuilder(device=compat.default_device())
         self.graph.clock = WeakMethod(self.step)
         self.shapes = SymbolicShapes(self.graph)
         self.shapes.known = WeakMethod(self.known_number)
-        self._dynamics = dynamics
         self._stored: dict[str, Value] = {}
-        self._code = code
-        self._origin = origin  # of a resumption, the code that broke
-        self.guards = GuardSet(code)
-        self.heap = SideEffects()
-        self.options = options
-        self.frames: list[Frame] = []
         self.steps = 0
         self.stop_at: int | None = None
         self._idle_since = 0
@@ -402,45 +391,7 @@ class SymbolicTracer:
     def current_error(self) -> Value | None:
         return self.error
 
-    # -- guards ---------------------------------------------------------------------------------
-
-    def guard(self, source: Source | None, kind: str, *params: Any) -> None:
-        """Assume something about what a source holds."""
-        if source is None or self.is_own(source):
-            return
-        if isinstance(source, ConstantSource) and kind in _OF_THE_OBJECT_ITSELF:
-            # the entry itself keeps the object, whose class a program may set
-            if kind != "TYPE_MATCH" or trusted_class(type(source.object)):
-                return
-        self.guards.add(source, kind, *params, user_line=self._user_line())
-
-    def is_own(self, source: Source) -> bool:
-        """Whether a source is in an object of capture's own, of which nothing is to be assumed."""
-        root = source.root() if self.heap.has_models() else None
-        return isinstance(root, ConstantSource) and self.heap.own_of(root.object) is not None
-
-    def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
-        """The dimensions of a tensor whose sizes are to be symbols, with their bounds."""
-        if isinstance(source, ConstantSource) or not compat.is_plain_strided(tensor):
-            return {}
-        return self._dynamics.dims(self._code, source, tensor)
-
-    def replaced(self, source: Source, value: object) -> bool:
-        """Whether another object was found at a source before: then it is not assumed to stay."""
-        return self._dynamics.replaced(self._code, source, value)
-
-    def steady(self, source: Source, tensor: Any) -> bool:
-        """Whether the elements of a small tensor may be assumed: no others were seen before."""
-        return self.options.nopython or self._dynamics.steady(self._origin, source, tensor)
-
-    def resized(self, source: Source, length: int) -> bool:
-        """Whether a container of the program was seen with another length."""
-        return self._dynamics.resized(self._code, source, length)
-
-    def varies(self, source: Source, value: int | float) -> bool:
-        """Whether a number is to be a symbol."""
-        held = isinstance(source, ConstantSource)
-        return not held and self._dynamics.varies(self._code, source, value)
+    # -- open numbers ---------------------------------------------------------------------------
 
     def known_number(self, node: fx.Node, dim: int | None) -> int | float | None:
         """What a node of the graph is, or a size of its tensor, where guards can say it."""
@@ -448,14 +399,6 @@ class SymbolicTracer:
         if found is None and dim is None:
             self.tensor_rules.number_for_python(self, TensorValue(node.all_input_nodes[0]))
         return found
-
-    def reads_early(self) -> bool:
-        """Whether numbers of tensors of one element are read before the graph."""
-        return self._dynamics.reads_early(self._code)
-
-    def read_early(self) -> None:
-        """From the next attempt on they are."""
-        self._dynamics.read_early(self._code)
 
     def stored(self, place: str, value: Value) -> None:
         """Note what the frame stores at a place of the program."""
@@ -484,14 +427,6 @@ class SymbolicTracer:
             return True
         return False
 
-    def data_sizes(self) -> bool:
-        """Whether sizes and numbers that depend on data are symbols of the graph."""
-        return self._dynamics.data_sizes(self._code)
-
-    def answers_in_general(self) -> bool:
-        """Whether a query of Python's about a count is answered as for counts in general."""
-        return self._dynamics.answers_in_general(self._code)
-
     def stays_open(self, condition: Any, what: str, grown: bool = True) -> bool:
         """Whether a comparison of open integers is left undecided by an operation that can say both
         answers; grown: also where the frame changes what it compares."""
@@ -503,65 +438,6 @@ class SymbolicTracer:
         leaves = self.shapes.leaves(condition) if grown else {}
         answer = bool(compat.hint(condition))
         return self._dynamics.comes_out(self._code, place, answer, leaves)
-
-    def assumes(self) -> bool:
-        """Whether a graph may check what most often holds: where it does not, nothing is lost."""
-        return self._dynamics.writes_last and self.data_sizes() and self.answers_in_general()
-
-    def loops_by_position(self) -> bool:
-        """Whether a loop over the positions of what is true may be captured for any of them."""
-        return self.data_sizes() and self._dynamics.loops_by_position(self._code)
-
-    def loop_over_all(self) -> None:
-        """From the next attempt on such loops are as if all positions were there."""
-        self._dynamics.loop_over_all(self._code)
-
-    def checks_in_graph(self) -> bool:
-        """Whether a graph may check what the program raises for, and be run again where it does."""
-        return self._dynamics.checks_in_graph(self._code)
-
-    def note_need(self, operator: str, source: Source, value: int | float) -> None:
-        """Note that an operator needs a number of the program as a constant."""
-        self._dynamics.note_need(self._code, operator, source, value)
-
-    def needed_by(self, operator: str, source: Source, value: int | float) -> int | float | None:
-        """Another number than this that an operator has needed there: the graph ends for it, unless
-        it may not."""
-        before = self._dynamics.needed_by(self._code, operator, source, value)
-        return None if self.options.nopython else before
-
-    def guard_tensor(
-        self,
-        source: Source,
-        tensor: Any,
-        dims: tuple[int, ...] = (),
-        strides: tuple[int, ...] | None = None,
-    ) -> None:
-        """Assume class, dtype, device, sizes and so on of a tensor."""
-        if not isinstance(source, ConstantSource):
-            self.guards.add_tensor(source, tensor, dims, strides, self._user_line())
-
-    def guard_alias(self, one: Source, other: Source) -> None:
-        """Assume that two sources hold the same object."""
-        held = isinstance(one, ConstantSource) and isinstance(other, ConstantSource)
-        if one != other and not held:
-            self.guards.add_alias(one, other)
-
-    def guard_distinct(self, one: Value, other: Value) -> None:
-        """Assume that two values that are different objects stay so."""
-        sources = [place for v in (one, other) if (place := v.place()) is not None]
-        if len(sources) == 2 and not all(isinstance(source, ConstantSource) for source in sources):
-            self.guards.add_no_alias(tuple(sources))
-
-    def guard_equal(self, source: Source, value: Any) -> None:
-        """Assume that what a source holds equals a constant, whatever its class."""
-        self.guard(source, "CALL", partial(_equals, value), f"== {value!r}")
-
-    def _user_line(self) -> str | None:
-        if not self.frames:
-            return None
-        line = self.frames[0].line()
-        return f"{line.filename}:{line.lineno}"
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -617,10 +493,3 @@ class SymbolicTracer:
             self._generators.add(made)
             return made
         return frame.run()
-
-
-def _equals(value: Any, other: Any) -> bool:
-    """A guard's question: equality with a constant."""
-    kind = type(value)
-    plain = PLAIN[kind] if kind in PLAIN and isinstance(other, kind) else kind
-    return bool(plain(other) == value)

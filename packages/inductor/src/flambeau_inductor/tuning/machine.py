@@ -15,24 +15,26 @@ from pathlib import Path
 import torch
 
 #: by compute capability: operations of a multiprocessor's tensor units a clock, in half precision
-#: (the architectures' white papers), and KiB of shared memory that a program may have (CUDA C++
-#: Programming Guide, technical specifications per compute capability)
-ARCHITECTURES: dict[tuple[int, int], tuple[int, int]] = {
-    (7, 0): (1024, 96),
-    (7, 5): (1024, 64),
-    (8, 0): (2048, 163),
-    (8, 6): (1024, 99),
-    (8, 7): (2048, 163),
-    (8, 9): (1024, 99),
-    (9, 0): (4096, 227),
-    (10, 0): (8192, 227),
-    (10, 3): (8192, 227),
-    (12, 0): (1024, 99),
-    (12, 1): (1024, 99),
+#: (the architectures' white papers), KiB of shared memory that a program may have, and warps that a
+#: multiprocessor holds (CUDA C++ Programming Guide, specifications per compute capability)
+ARCHITECTURES: dict[tuple[int, int], tuple[int, int, int]] = {
+    (7, 0): (1024, 96, 64),
+    (7, 5): (1024, 64, 32),
+    (8, 0): (2048, 163, 64),
+    (8, 6): (1024, 99, 48),
+    (8, 7): (2048, 163, 48),
+    (8, 9): (1024, 99, 48),
+    (9, 0): (4096, 227, 64),
+    (10, 0): (8192, 227, 64),
+    (10, 3): (8192, 227, 64),
+    (12, 0): (1024, 99, 48),
+    (12, 1): (1024, 99, 48),
 }
 
+REGISTERS, MOST_REGISTERS, REGISTER_STEP = 65536, 255, 8
+"""Of a multiprocessor, of a thread, and what they are given out in (every architecture)."""
 THREAD_ELEMENTS = 128
-"""Elements that a thread holds at once: half of its 255 registers (every architecture)."""
+"""Elements that a thread holds at once: half of its registers."""
 MMA_DEPTH = 16
 """Least inner dimension of a product by the tensor units."""
 TMA_RANK, TMA_ALIGNMENT, TMA_BOX = 5, 16, 256
@@ -67,8 +69,13 @@ class Machine:
         """Of the tensor units of one multiprocessor a second, in half precision."""
         return self.clock * architecture(self.capability)[0]
 
+    @property
+    def most_warps(self) -> int:
+        """That a multiprocessor holds."""
+        return architecture(self.capability)[2]
 
-def architecture(capability: tuple[int, int]) -> tuple[int, int]:
+
+def architecture(capability: tuple[int, int]) -> tuple[int, int, int]:
     """The row of a compute capability; of one that is not known, that of the newest before it."""
     before = [known for known in ARCHITECTURES if known <= capability]
     return ARCHITECTURES[max(before, default=min(ARCHITECTURES))]

@@ -83,6 +83,21 @@ class Tuning:
     least_across: int
     most_across: int
     most_held: int
+    thread_registers: tuple[int, float]
+    spill: float
+    crowding: float
+    spilled_block: tuple[int, int]
+    held_row: int
+    held_online: tuple[int, int]
+    long_online: int
+    online_blocks: tuple[Row, Row]
+    long_several: int
+    several_blocks: tuple[Row, Row, Row]
+    reread_block: tuple[int, int]
+    shared_vector: tuple[int, int, int]
+    walked_lengths: tuple[int, int]
+    walked_stages: int
+    walked_registers: float
     row_columns: tuple[int, ...]
     light_registers: tuple[int, int]
     uneven_shares: int
@@ -137,6 +152,10 @@ class HostTuning:
     linear_block_rows: int
     huge_page_bytes: int
     drawn_elements: int
+    streamed_bytes: int
+    far_bytes: int
+    fetched_bytes: int
+    repeated_bytes: int
     packed_share: int
     triton_seconds: float
 

@@ -27,6 +27,7 @@ from flambeau_inductor.ir.loops import (
     Store,
 )
 from flambeau_inductor.ir.operands import pressure
+from flambeau_inductor.tuning import MEASURED
 
 from tests.codegen import loops
 from tests.codegen.triton.run import run_loop
@@ -109,7 +110,7 @@ def test_threads_hold_fewer_elements_of_which_more_values_are_alive(rows: int) -
     assert _elements(few) > _elements(many)
     for loop in (few, many):
         tiling = choose(loop)
-        assert not spills(loop, _elements(loop), tiling.warps, tiling.looped)
+        assert not spills(loop, _elements(loop), tiling.warps, tiling.looped, MEASURED)
 
 
 @pytest.mark.parametrize("length", [20480, 32768])

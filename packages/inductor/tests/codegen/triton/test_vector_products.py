@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from flambeau_inductor.codegen.triton.row_facts import shared_by_rows
-from flambeau_inductor.codegen.triton.tiling import SHARED_BLOCK, SHARED_MOST, SHARED_THREAD, choose
+from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
+from flambeau_inductor.tuning import MEASURED
 
 from tests.codegen import loops
 
 F32 = torch.float32
 MANY_ROWS = 1 << 16
+SHARED_BLOCK, SHARED_THREAD, SHARED_MOST = MEASURED.shared_vector
 
 
 def product(

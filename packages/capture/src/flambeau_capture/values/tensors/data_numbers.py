@@ -31,19 +31,15 @@ from flambeau_capture.values.tensors.graph_calls import (
 )
 from flambeau_capture.values.tensors.number_ranges import note_computation, range_of
 from flambeau_capture.values.tensors.symbolic_numbers import (
+    BY_PYTHON,
     SymbolValue,
     symbol_operator,
     symbol_value,
 )
 from flambeau_capture.values.tensors.tensor import TensorValue
 
-#: of floats
-_OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-}
+#: that a graph computes of floats
+_OF_FLOATS = frozenset("+-*/")
 #: of floats; `round` as Python's, half to even
 _TO_INTEGER: Mapping[Any, Callable[[Any], Any]] = {
     int: torch.trunc,
@@ -62,15 +58,17 @@ def is_by_data(value: Value) -> bool:
 def float_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     """A float that Python computes of two numbers, one of which depends on data; None: it is no
     such operation."""
-    fn, kinds = _OPERATIONS.get(symbol), {left.cls, right.cls}
-    if fn is None or not (is_by_data(left) or is_by_data(right)) or not kinds <= {int, float}:
+    kinds = {left.cls, right.cls}
+    if symbol not in _OF_FLOATS or not kinds <= {int, float}:
+        return None
+    if not (is_by_data(left) or is_by_data(right)):
         return None
     if float not in kinds and symbol != "/":
         return None
     if symbol == "/" and not checked(tx, "!=", right, "a division by zero"):
         return None
     floats = [_float(tx, left), _float(tx, right)]
-    made = read_number(tx, tensor_call(tx, "call_function", fn, floats))
+    made = read_number(tx, tensor_call(tx, "call_function", BY_PYTHON[symbol], floats))
     return note_computation(tx, made, symbol, left, right)
 
 

@@ -9,8 +9,6 @@ open numbers are in the range that a guard gives them.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Any
 
@@ -20,7 +18,7 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, are_within
+from flambeau_capture.values.tensors.symbolic_numbers import BY_PYTHON, SymbolValue, are_within
 
 Range = tuple[float, float]
 _ANY: Range = (-math.inf, math.inf)
@@ -28,14 +26,6 @@ _STEPS = 16
 """Operations that are followed back."""
 _GUARDED = (1.0, 1e6, 1e30)
 """The size of an open number that a guard sees to: the first of these that it is within."""
-_OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "max": max,
-    "min": min,
-}
 
 
 def note_computation(tx: Tracer, made: Value | None, symbol: str, *operands: Value) -> Value | None:
@@ -63,10 +53,10 @@ def range_of(tx: Tracer, value: Value, steps: int = _STEPS) -> Range:
         if divisor[0] <= 0.0 <= divisor[1]:
             return _ANY
         ranges[1] = divisor
-    fn = _OPERATIONS[symbol]
     if symbol in ("max", "min"):
-        return fn(ranges[0][0], ranges[1][0]), fn(ranges[0][1], ranges[1][1])
-    ends = [fn(*pair) for pair in product(*ranges)]
+        extreme = max if symbol == "max" else min
+        return extreme(ranges[0][0], ranges[1][0]), extreme(ranges[0][1], ranges[1][1])
+    ends = [BY_PYTHON[symbol](*pair) for pair in product(*ranges)]
     return _ANY if any(map(math.isnan, ends)) else (min(ends), max(ends))
 
 

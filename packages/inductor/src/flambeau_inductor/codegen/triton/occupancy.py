@@ -5,8 +5,9 @@ Invariant: estimates order choices; no answer depends on them.
 
 A thread that holds many elements has many reads in flight, and registers for few other threads: a
 block of 8192 elements over 8 warps is fastest where little is computed with an element, and spills
-where eight values of each are alive at once. The numbers are fitted to 52 such loops of six models,
-each timed with up to 30 blocks on an H200 (docs/decisions/0025-registers-of-reductions.md).
+where eight values of each are alive at once. What differs by device is tuning data, fitted to 52
+such loops of six models, each timed with up to 30 blocks
+(docs/decisions/0025-registers-of-reductions.md).
 """
 
 from __future__ import annotations
@@ -19,19 +20,10 @@ from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.operands import pressure
 from flambeau_inductor.tuning import Tuning
+from flambeau_inductor.tuning.machine import MOST_REGISTERS, REGISTER_STEP, REGISTERS
 
-REGISTERS, MOST_REGISTERS, REGISTER_STEP = 65536, 255, 8
-"""Of a multiprocessor, of a thread, and what they are given out in."""
-MOST_WARPS = 64
-"""That a multiprocessor holds."""
-BASE_REGISTERS, EACH_REGISTER = 22, 0.925
-"""Registers of a thread without elements, and for each value of each element alive at once."""
-SPILL = 0.1
-"""Of its time that a program takes longer for each register that a thread has too few."""
-CROWDING = 0.005
-"""The same for each value that a thread holds: fewer threads hide each other's waits."""
 COLUMNS, WARPS, BLOCKS = (64, 32, 16), (4, 8, 16), (1024, 2048, 4096, 8192)
-"""Neighbours in memory of a program, its warps, and its elements at a time."""
+"""Neighbours in memory of a program, its warps, and its elements at a time: what is compared."""
 LEAST_ELEMENTS, MOST_ELEMENTS = 2, 32
 """Elements at a time of a thread."""
 
@@ -47,9 +39,9 @@ def element_bytes(loop: Loop) -> int:
     return sum(moved.values())
 
 
-def spills(loop: Loop, elements: float, warps: int, looped: bool) -> float:
+def spills(loop: Loop, elements: float, warps: int, looped: bool, tuning: Tuning) -> float:
     """How many registers too few a thread has that holds so many elements of a row."""
-    return _too_few(elements * pressure(loop, looped), warps)
+    return _too_few(elements * pressure(loop, looped), warps, tuning)
 
 
 def column_blocks(
@@ -64,13 +56,15 @@ def column_blocks(
     def seconds(block: tuple[int, int, int]) -> float:
         columns, deep, warps = block
         values = columns * deep / (32 * warps) * each[deep < length]
-        wanted = min(_wanted(values), _allowed(warps))
+        wanted = min(_wanted(values, tuning), _allowed(warps))
         registers = REGISTER_STEP * math.ceil(max(wanted, REGISTER_STEP) / REGISTER_STEP)
-        resident = max(1, min(int(REGISTERS // (registers * 32 * warps)), MOST_WARPS // warps))
+        room = int(REGISTERS // (registers * 32 * warps))
+        resident = max(1, min(room, tuning.machine.most_warps // warps))
         programs = math.ceil(rows / columns)
         waves = math.ceil(programs / (tuning.machine.multiprocessors * resident))
         waiting = waves * math.ceil(length / deep) * tuning.step_latency
-        slower = (1 + CROWDING * values) * (1 + SPILL * _too_few(values, warps))
+        few = _too_few(values, warps, tuning)
+        slower = (1 + tuning.crowding * values) * (1 + tuning.spill * few)
         return float((moving**3 + waiting**3) ** (1 / 3) * slower)
 
     return min(_blocks(most, padded), key=seconds)
@@ -88,9 +82,10 @@ def _allowed(warps: int) -> float:
     return min(MOST_REGISTERS, REGISTERS / (32 * warps))
 
 
-def _wanted(values: float) -> float:
-    return BASE_REGISTERS + EACH_REGISTER * values
+def _wanted(values: float, tuning: Tuning) -> float:
+    own, each = tuning.thread_registers
+    return own + each * values
 
 
-def _too_few(values: float, warps: int) -> float:
-    return max(0.0, _wanted(values) - _allowed(warps))
+def _too_few(values: float, warps: int, tuning: Tuning) -> float:
+    return max(0.0, _wanted(values, tuning) - _allowed(warps))

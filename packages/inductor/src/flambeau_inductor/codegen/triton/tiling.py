@@ -19,13 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from flambeau_inductor.codegen.triton.occupancy import (
-    MOST_REGISTERS,
-    REGISTER_STEP,
-    REGISTERS,
-    column_blocks,
-    spills,
-)
+from flambeau_inductor.codegen.triton.occupancy import column_blocks, spills
 from flambeau_inductor.codegen.triton.reductions import online_sums
 from flambeau_inductor.codegen.triton.row_facts import (
     along_rows,
@@ -42,6 +36,7 @@ from flambeau_inductor.indexing import Size, as_expr, hint, is_open, known, plai
 from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Reduce, Store
 from flambeau_inductor.ir.operands import operands, register_bytes
 from flambeau_inductor.tuning import MEASURED, Tuning
+from flambeau_inductor.tuning.machine import MOST_REGISTERS, REGISTER_STEP, REGISTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,43 +118,17 @@ def next_power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-MAX_PERSISTENT = 32768
+# What stands here shapes code, for every GPU; what registers, caches or shared memory decide is
+# tuning data.
 REDUCTION_BLOCK = 4096
 OUTER_COLUMNS, OUTER_LEAST = 64, 1024
 """Columns of a program that sums down few elements of each: neighbours in memory, which are read
 together. From so many elements on, `column_blocks` chooses."""
-SPILLED = 2048, 8
-"""Elements and warps of a block of a row that is read once, and for which a thread would have too
-few registers."""
 MOST_WARPS = 32
 THREAD_ELEMENTS = 64
 """Elements of a row that a thread holds at most: many loads in flight, and registers for them."""
-LOOPED_BLOCK = 16384
-LOOPED_WARPS = 32
-"""Of rows too long for registers, which are read again after each reduction: few programs at a
-time keep their rows in the level 2 cache."""
-
-LONG_SEVERAL = 16384
-LOOPED_HALVES, LOOPED_WORDS = (8192, 16), (4096, 32)
-"""Rows of so many elements, with several operands and values that all rows share, do not fit in
-registers: elements and warps of a block, for elements of 16 bits and for wider ones."""
-
-ONLINE_BLOCK = 4096
-"""Of an online softmax: a vector of loads a thread, two programs on a multiprocessor. Rows longer
-than `LONG_ONLINE` take larger blocks."""
-LONG_ONLINE = 65536
-HELD_WARPS, HELD_REGISTERS = 16, 64
-"""Of a row of 64 KiB in registers: of two programs on a multiprocessor one reads while the other
-computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
-SHARED_BLOCK, SHARED_THREAD, SHARED_MOST = 8192, 64, 2
-"""Bytes of a program's rows that are multiplied by the same vector, and of those of a thread; the
-vector's bytes are at most so many times theirs (docs/decisions/0027-launches-of-decoding.md)."""
-SUMS_BLOCK, SUMS_WARPS = 4096, 4
-"""Of rows with several operands that are read once: elements and warps of a block."""
-HELD_ROW = 4096
-"""Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
 FEW_ROWS_WARPS, FEW_ROWS_ELEMENTS = 16, 4
 """Of fewer rows than multiprocessors: most warps of a row, and least elements of a thread."""
 HELD_AGAIN = 16
@@ -175,11 +144,11 @@ def reduction(loop: Loop, tuning: Tuning) -> Tiling:
         return _outer_reduction(loop, points(loop.x), points(loop.r), tuning)
     tiling = _row_reduction(loop, tuning)
     rows, row = tiling.dimensions
-    few = spills(loop, row.block / (32 * tiling.warps), tiling.warps, tiling.looped)
+    few = spills(loop, row.block / (32 * tiling.warps), tiling.warps, tiling.looped, tuning)
     if rows.block > 1 or tiling.in_registers or not few:
         return tiling
-    if depth(loop) == 1 and row.block > SPILLED[0]:
-        return _rows(loop, 1, *SPILLED, looped=True)
+    if depth(loop) == 1 and row.block > tuning.spilled_block[0]:
+        return _rows(loop, 1, *tuning.spilled_block, looped=True)
     return replace(tiling, warps=min(MOST_WARPS, 2 * tiling.warps))
 
 
@@ -192,22 +161,21 @@ def _row_reduction(loop: Loop, tuning: Tuning) -> Tiling:
         size = Dimension("r", loop.r, padded).size
         if padded > OPEN_MOST or not surely_less(size, padded + 1):
             return looped(OPEN_MOST, OPEN_WARPS)
-    if padded == MAX_PERSISTENT and online_sums(loop) and reads_halves(loop, 1):
-        held = {"in_registers": True, "registers": HELD_REGISTERS}
-        return _rows(loop, 1, padded, HELD_WARPS, **held)
-    if padded >= MAX_PERSISTENT and online_sums(loop):
-        return looped(ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK, LOOPED_WARPS)
+    if padded == tuning.most_held and online_sums(loop) and reads_halves(loop, 1):
+        held, registers = tuning.held_online
+        return _rows(loop, 1, padded, held, in_registers=True, registers=registers)
+    if padded >= tuning.most_held and online_sums(loop):
+        return looped(*tuning.online_blocks[padded > tuning.long_online])
     several, most = along_rows(loop)
-    if padded >= LONG_SEVERAL and several and read_once(loop):
-        return looped(SUMS_BLOCK, SUMS_WARPS)
-    if padded >= LONG_SEVERAL and several:
-        return looped(*(LOOPED_HALVES if most <= 2 else LOOPED_WORDS))
-    if padded > MAX_PERSISTENT:
-        return looped(LOOPED_BLOCK, LOOPED_WARPS)
+    if padded >= tuning.long_several and several:
+        return looped(*tuning.several_blocks[0 if read_once(loop) else 1 if most <= 2 else 2])
+    if padded > tuning.most_held:
+        return looped(*tuning.reread_block)
     at_once = REDUCTION_BLOCK // max(2, most)
     own, shared, vectors = shared_by_rows(loop)
+    block, thread, share = tuning.shared_vector
     if shared:
-        at_once = max(SHARED_BLOCK // own, padded * shared // (SHARED_MOST * own))
+        at_once = max(block // own, padded * shared // (share * own))
     if vectors > 1:  # sums of each of them cross the threads, for every row
         at_once = padded
     together = max(1, min(at_once // padded, next_power_of_two(rows)))
@@ -215,9 +183,9 @@ def _row_reduction(loop: Loop, tuning: Tuning) -> Tiling:
         together //= 2
     warps = _warps(together * padded)
     if shared:
-        warps = together * length * own // (32 * SHARED_THREAD)
+        warps = together * length * own // (32 * thread)
         warps = max(1, min(16, next_power_of_two(warps + 1) // 2))
-    if padded == MAX_PERSISTENT and most == 4 and len(elements_of(loop)) == 1:
+    if padded == tuning.most_held and most == 4 and len(elements_of(loop)) == 1:
         warps *= 2
     deep = depth(loop) >= DEEP
     if deep and together * padded <= 4096:
@@ -225,7 +193,7 @@ def _row_reduction(loop: Loop, tuning: Tuning) -> Tiling:
     if together == 1 and rows < tuning.machine.multiprocessors:
         # most of the device is idle: a row is over sooner if more threads have a part of it
         warps = max(warps, min(FEW_ROWS_WARPS, padded // (32 * FEW_ROWS_ELEMENTS)))
-    stays = deep and together == 1 and padded == HELD_ROW and reads_halves(loop)
+    stays = deep and together == 1 and padded == tuning.held_row and reads_halves(loop)
     in_registers = stays and computed_again(loop) <= HELD_AGAIN
     return _rows(loop, together, padded, warps, in_registers=in_registers)
 
@@ -256,26 +224,19 @@ def _outer_reduction(loop: Loop, rows: int, length: int, tuning: Tuning) -> Tili
 WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_MOST = 256, 8192, 16, 4
 WALKED_WIDE, WALKED_HALVES = 512, 1024
 """Of software-pipelined rows: short ones in blocks of so many elements. A longer one is a block of
-its own, with a warp for so many elements, and at most so many warps: blocks of several such rows
-get two layouts from Triton, and are computed in both."""
-WALKED_STAGES = 3
-"""Blocks in flight at once, if all but one fit in `walked_bytes` of shared memory. Where a device
-has less, fewer are in flight (`build`)."""
-WALKED_HELD = 5.5
-"""Registers for each element of a row above which it has twice as many warps, and one more block in
-flight: with four warps a thread spills."""
+its own, with a warp for so many elements (`WALKED_HALVES` of 16 bits), and at most so many warps,
+`WALKED_WARPS` beyond `walked_lengths`: blocks of several such rows get two layouts from Triton, and
+are computed in both."""
 ACROSS_ROWS, ACROSS_WARPS = 4, 4
 """Rows at a time, and warps, of a program that has a part of their columns."""
-WALKED_LONG, WALKED_WHOLE = 4096, 8192
-"""Up to so many elements a row has a warp for `WALKED_WIDE` of them (`WALKED_HALVES` of 16 bits),
-beyond that `WALKED_WARPS`; with more than the second, a program is alone on its multiprocessor."""
 
 
 def pipelined_row_tiling(loop: Loop, tuning: Tuning) -> Tiling:
     """Whole rows, a few at a time where they are short, one part after the other."""
     parts, rows = loop.x
     columns = next_power_of_two(points(loop.r))
-    together, warps, most = 1, WALKED_WARPS, WALKED_STAGES
+    together, warps, most = 1, WALKED_WARPS, tuning.walked_stages
+    long, whole = tuning.walked_lengths
     wide = widest(loop) > 2
     at_once = -(-hint(parts.size) // tuning.machine.multiprocessors)
     registers: int | None = None
@@ -286,19 +247,19 @@ def pipelined_row_tiling(loop: Loop, tuning: Tuning) -> Tiling:
         block = WALKED_BLOCK if not wide else WALKED_BLOCK // 2
         together = max(1, min(block // columns, next_power_of_two(hint(rows.size))))
         warps = max(1, min(warps, together * columns * warps // block))
-    elif columns <= WALKED_LONG:
+    elif columns <= long:
         warps = max(1, min(WALKED_MOST, columns // (WALKED_WIDE if wide else WALKED_HALVES)))
-        if at_once > 2 * min(8, WALKED_LONG // columns):
+        if at_once > 2 * min(8, long // columns):
             registers = _registers(at_once * warps)
-        elif columns == WALKED_LONG and register_bytes(loop) > WALKED_HELD:
+        elif columns == long and register_bytes(loop) > tuning.walked_registers:
             warps, most = 2 * warps, most + 1
-    elif columns > WALKED_WHOLE:
+    elif columns > whole:
         registers = _registers(at_once * warps)
     dimensions = (
         Dimension("x", (rows,), together, loop.points is not None),
         Dimension("r", loop.r, columns),
     )
-    room = tuning.walked_bytes if columns <= WALKED_WHOLE else 2 * tuning.walked_bytes
+    room = tuning.walked_bytes if columns <= whole else 2 * tuning.walked_bytes
     row_bytes = columns * sum(load.dtype.itemsize for load in elements_of(loop))
     stages = min(most, 1 + room // max(1, together * row_bytes))
     return Tiling(dimensions, warps, registers=registers, parts=parts, stages=stages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import torch
 from flambeau_inductor.codegen.cpp.analysis import streaming
 from flambeau_inductor.codegen.cpp.analysis.plan import plan
 from flambeau_inductor.codegen.cpp.analysis.streaming import (
-    STREAMED,
     fetched_ahead,
     fetched_down,
     fetched_squares,
@@ -18,12 +18,22 @@ from flambeau_inductor.codegen.cpp.analysis.streaming import (
 from flambeau_inductor.codegen.cpp.unit import emit_kernel
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
+from flambeau_inductor.tuning import HostTuning
+from flambeau_inductor.tuning.tuning import FOLDER, read
 
 from tests.codegen import loops
 from tests.codegen.cpp import run
 from tests.poison import poisoned
 
 HALF = torch.bfloat16
+HOST = read(FOLDER / "epyc.json", HostTuning)
+STREAMED = HOST.streamed_bytes
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen is that of the processor that was measured, wherever this runs."""
+    monkeypatch.setattr(streaming, "host_tuning", lambda: HOST)
 
 
 def doubled(size: int, start: int = 0, dtype: torch.dtype = torch.float32) -> Loop:
@@ -148,8 +158,8 @@ def test_transposes_fetch_squares(tmp_path: Path) -> None:
 def test_rows_that_are_read_again_are_taken_a_few_at_a_time(
     sizes: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "FETCHED", 1)
-    monkeypatch.setattr(streaming, "REPEATED", 1)
+    small = replace(HOST, fetched_bytes=1, repeated_bytes=1)
+    monkeypatch.setattr(streaming, "host_tuning", lambda: small)
     heads, rows, columns = sizes
     x0, x1, x2 = (Var(f"x{k}") for k in range(3))
     place, row = x0 * (rows * columns) + x1 * columns + x2, x1 * columns + x2

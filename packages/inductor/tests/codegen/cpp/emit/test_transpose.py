@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ from flambeau_inductor.codegen.cpp.unit import emit_kernel
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
+from flambeau_inductor.tuning import host_tuning
 
 from tests.codegen import loops
 from tests.codegen.cpp import run
 from tests.poison import poisoned
 
 F32 = torch.float32
+SMALL = replace(host_tuning(), fetched_bytes=1)
 SHAPES = [(64, 128), (16, 16), (131, 83), (300, 17), (70, 5), (20, 64)]
 
 
@@ -41,7 +44,7 @@ def test_turned(shape: tuple[int, int], width: int, tmp_path: Path) -> None:
 def test_tiles_of_large_arrays(
     shape: tuple[int, int], width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "FETCHED", 1)
+    monkeypatch.setattr(streaming, "host_tuning", lambda: SMALL)
     rows, columns = shape
     x0, x1 = Var("x0"), Var("x1")
     body: list[Instr] = [
@@ -123,7 +126,7 @@ def test_images(
     sizes: tuple[int, int, int], large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(streaming, "FETCHED", 1)
+        monkeypatch.setattr(streaming, "host_tuning", lambda: SMALL)
     channels, high, wide = sizes
     count = 3 * channels * high * wide
     loop = images(channels, high, wide)

@@ -19,24 +19,16 @@ from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, blocked_axis
 from flambeau_inductor.codegen.cpp.analysis.vectorization import cost, lane_step
 from flambeau_inductor.ir.loops import Load, Reduce, Store, ValueId
 from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.tuning import host_tuning
 
-STREAMED = 32 << 20
-"""Bytes from which a result is written past the caches: as much as a large cache holds."""
 LINE = 64
 """Bytes of a line of a cache."""
 AHEAD = 2
 """Rows between the one that is worked on and the one that is fetched."""
 NEAR = 32 << 10
 """Bytes of rows, from this one to the one that is fetched, that the smallest cache has room for."""
-FAR = 512 << 10
-"""The same of a thread's second cache; longer rows are not fetched."""
-FETCHED = 4 << 20
-"""Bytes from which the rows of a loop do not wait in a cache by themselves."""
 DOWN = 8
 """Rows between the one that columns are at and the one that is fetched for them."""
-REPEATED = 256 << 10
-"""Bytes that are read again for each point of the first axis: more than the smallest cache holds,
-and too much of the second."""
 FEW = 4
 """Points of the first axis that are not worth another order."""
 
@@ -62,6 +54,7 @@ def streamed(plan: LoopPlan, dtype_of: DtypeOf) -> frozenset[ValueId]:
     if plan.open or plan.serial or plan.vector is None:
         return frozenset()
     touched = [i.buffer for i in loop.body if isinstance(i, Load | Store)]
+    large = host_tuning().streamed_bytes
     for position, instr in enumerate(loop.body):
         if not isinstance(instr, Store) or instr.mode != "set" or instr.scattered:
             continue
@@ -75,7 +68,7 @@ def streamed(plan: LoopPlan, dtype_of: DtypeOf) -> frozenset[ValueId]:
         whole = plan.width * itemsize >= LINE or (
             blocked_axis(plan) is None and plan.vector == plan.axes[-1].var
         )
-        if whole and itemsize > 1 and prod(plan.sizes[v] for v in axes) * itemsize >= STREAMED:
+        if whole and itemsize > 1 and prod(plan.sizes[v] for v in axes) * itemsize >= large:
             found.add(position)
     return frozenset(found)
 
@@ -107,7 +100,8 @@ def fetched_ahead(plan: LoopPlan, dtype_of: DtypeOf) -> Ahead | None:
     row = sum(dtype_of(buffer).itemsize for buffer, _ in loads) * prod(
         plan.sizes[a.var] for a in loop.r
     )
-    if row * prod(plan.sizes[a.var] for a in loop.x) < FETCHED or (AHEAD + 1) * row > FAR:
+    tuning, size = host_tuning(), row * prod(plan.sizes[a.var] for a in loop.x)
+    if size < tuning.fetched_bytes or (AHEAD + 1) * row > tuning.far_bytes:
         return None
     return Ahead(level, tuple(loads.values()), axis, AHEAD, (AHEAD + 1) * row <= NEAR)
 
@@ -127,7 +121,8 @@ def fetched_down(plan: LoopPlan, dtype_of: DtypeOf) -> Ahead | None:
         size = dtype_of(instr.buffer).itemsize * prod(
             plan.sizes[a.var] for a in plan.axes if a.var in instr.index.vars
         )
-        if size >= FETCHED and lane_step(instr.index, plan.vector, plan.width) == 1:
+        large = size >= host_tuning().fetched_bytes
+        if large and lane_step(instr.index, plan.vector, plan.width) == 1:
             loads.setdefault((instr.buffer, instr.index), position)
     return Ahead(0, tuple(loads.values()), axis, DOWN, True) if loads else None
 
@@ -148,10 +143,11 @@ def repeated_rows(plan: LoopPlan, dtype_of: DtypeOf) -> int:
             return 0
         size = dtype_of(buffer).itemsize * prod(plan.sizes[v] for v in axes)
         if first in axes:
-            large = large or size >= FETCHED
+            large = large or size >= host_tuning().fetched_bytes
         elif second in axes:
             row += size // plan.sizes[second]
-    if not large or row * plan.sizes[second] < REPEATED or second == plan.vector:
+    repeated = row * plan.sizes[second] >= host_tuning().repeated_bytes
+    if not large or not repeated or second == plan.vector:
         return 0
     return max(NEAR // 2 // row, 1) if plan.sizes[first] >= FEW else 0
 
@@ -166,7 +162,7 @@ def fetched_squares(plan: LoopPlan, dtype_of: DtypeOf, var: str) -> tuple[ValueI
         if any(v not in axes for v in instr.index.vars) or not {var, plan.vector} <= set(axes):
             continue
         size = dtype_of(instr.buffer).itemsize * prod(plan.sizes[v] for v in axes)
-        if size >= FETCHED:
+        if size >= host_tuning().fetched_bytes:
             found.setdefault((instr.buffer, instr.index), position)
     return tuple(found.values())
 
