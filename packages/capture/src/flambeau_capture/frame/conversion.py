@@ -364,8 +364,7 @@ class FrameConversion:
             if source in fixed:  # by an operator's decomposition
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
-        checks = bool(session.assumed or session.checks_loops)
-        checks = checks or any(map(assumes, module.graph.nodes))
+        checks = bool(session.assumed) or any(map(assumes, module.graph.nodes))
         if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
             compiled = giving_back_draws(compiled)
             calls_that_raise = replace(calls_that_raise, drew=False)

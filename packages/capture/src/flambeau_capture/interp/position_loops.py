@@ -19,6 +19,7 @@ from torch import fx
 
 from flambeau_capture.breaks import CaptureAgain
 from flambeau_capture.bytecode.flow import live_locals
+from flambeau_capture.graph.functions import NotInGeneral
 from flambeau_capture.graph.operator_effects import DRAWS
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.values.base import IteratorValue, Tracer, Value
@@ -101,7 +102,7 @@ class PositionLoop(IteratorValue):
             none = tensor_call(tx, "call_function", operator.eq, [count, Constant(0)])
             either = tensor_call(tx, "call_function", torch.logical_or, [there, none])
             said = ("an iteration of a position that is not there does something",)
-            check_all(tx, either, RuntimeError, said)
+            check_all(tx, either, NotInGeneral, said)
 
     def _lasts(self, tx: Tracer) -> Callable[[Value | None], bool]:
         """Whether a value that changed is one that there was before, and will be."""
