@@ -21,7 +21,7 @@ class Limits:
     repeated so many times for a reader that broadcasts it. recompute_on, recompute_ops: types of
     devices on which loops compute what another loop computes too where that moves less memory, and
     the most operations of such a value. looked_up_readers: from so many readers on, what is read
-    through a position that is looked up has memory there.
+    through a position that is looked up has memory there, if it is at most row_bytes large.
 
     Of loops: loop_ops, loop_buffers: the largest body, the most buffers. row_bytes: the largest row
     of a tensor that is read again after a reduction; single_row_bytes: the same of fewer than

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,21 @@ def along(table: Tensor, at: Tensor) -> Tensor:
 def test_a_row_with_many_readers_is_looked_up_once(
     value: Callable[[Tensor, Tensor], Tensor], readers: int, device: str
 ) -> None:
+    once = device == "cuda" and readers >= MANY
+    assert (_looking(value, readers, device) == 1) == once
+
+
+@pytest.mark.parametrize("room", [4 * WIDTH - 1, 4 * WIDTH])
+def test_what_is_large_is_looked_up_by_each(room: int) -> None:
+    looking = _looking(row, MANY, "cuda", limits=Limits(row_bytes=room))
+    assert looking == (1 if room >= 4 * WIDTH else MANY)
+
+
+def _looking(
+    value: Callable[[Tensor, Tensor], Tensor], readers: int, device: str, **options: Any
+) -> int:
+    """How many loops of a program that is right look the row up."""
+
     def fn(table: Tensor, at: Tensor, x: Tensor, w: Tensor) -> Tensor:
         found = value(table, at)
         for _ in range(readers):  # between the library's products
@@ -52,15 +68,10 @@ def test_a_row_with_many_readers_is_looked_up_once(
     sizes = (LENGTH, WIDTH), (5, WIDTH), (WIDTH, WIDTH)
     table, x, w = (torch.randn(size) for size in sizes)
     given = [table, torch.tensor([3]), x, w / 5]
-    program = scheduled(fn, given, device)
+    program = scheduled(fn, given, device, **options)
     (made,) = run_program(program, given)
     assert isinstance(made, Tensor)
     torch.testing.assert_close(made, fn(*given))
     position = program.inputs[1].name
-    looking = [
-        loop
-        for loop in loops_of(program)
-        if any(isinstance(i, Load) and i.buffer == position for i in loop.body)
-    ]
-    once = device == "cuda" and readers >= MANY
-    assert (len(looking) == 1) == once
+    loads = ((i for i in loop.body if isinstance(i, Load)) for loop in loops_of(program))
+    return sum(any(load.buffer == position for load in found) for found in loads)

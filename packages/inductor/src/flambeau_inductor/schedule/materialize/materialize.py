@@ -363,7 +363,7 @@ def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limi
     if len(users) <= 1:
         return False
     waits = cost.looked_up and node.device.type in limits.recompute_on  # for a read, to read
-    if waits and len(users) >= limits.looked_up_readers:
+    if waits and len(users) >= limits.looked_up_readers and node.nbytes <= limits.row_bytes:
         return True
     big = [n for n in cost.loads if n.nbytes * 4 > node.nbytes]
     return cost.ops > limits.inline_ops or len(big) > limits.inline_loads
