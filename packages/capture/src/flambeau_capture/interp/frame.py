@@ -178,6 +178,10 @@ class Frame:
         del self.stack[-count:]
         return taken
 
+    def contents(self) -> list[Value]:
+        """What its cells hold."""
+        return [value for cell in self.cells.values() if (value := cell.content) is not None]
+
     def jump(self, target: Instruction | None) -> None:
         assert target is not None
         self.position = self.prepared.index[target]

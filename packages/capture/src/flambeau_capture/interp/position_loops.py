@@ -109,7 +109,7 @@ class PositionLoop(IteratorValue):
         frame, *outer = reversed(tx.frames)
         own = [v for name, v in frame.variables.items() if name in self._live]
         others = [v for each in outer for v in (*each.variables.values(), *each.stack)]
-        own += [value for cell in frame.cells.values() if (value := cell.content) is not None]
+        own += frame.contents()
         cells = [cell for each in tx.frames for cell in each.cells.values()]
         kept = _reached([*own, *frame.stack[:-1], *others, *cells, *tx.heap.effects()])
         mine = _reached([*own, *frame.stack[:-1]]).values()

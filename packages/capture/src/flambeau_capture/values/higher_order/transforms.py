@@ -337,14 +337,10 @@ class VmapValue(Value):
 
 def _changes(tx: Tracer) -> tuple[int, int]:
     """How much has been changed so far, but for iterators that no frame holds."""
-    held = (v for f in tx.frames for v in (*f.variables.values(), *f.stack, *_contents(f)))
+    held = (v for f in tx.frames for v in (*f.variables.values(), *f.stack, *f.contents()))
     iterates = any(isinstance(value, IteratorValue) for value in held)
     changed = [value for value in tx.heap.touched if iterates or value is not None]
-    return len(tx.heap.effects()), len(changed)
-
-
-def _contents(frame: Any) -> list[Value]:
-    return [value for cell in frame.cells.values() if (value := cell.content) is not None]
+    return tx.heap.writes(), len(changed)
 
 
 @handles(torch.vmap)

@@ -18,7 +18,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -36,9 +36,6 @@ from flambeau_capture.values.constant import (
 )
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known
-
-if TYPE_CHECKING:
-    pass
 
 _SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
 SLOT_TYPES = (*_SLOTS, types.BuiltinFunctionType)
@@ -169,9 +166,10 @@ def refuse_added(tx: Tracer, python_class: type, name: str | None = None) -> Non
     """A graph break where an answer would rest on a class as it was before the program has given
     it, or a base, an attribute of this name, or of any."""
     for owner in python_class.__mro__:
-        added: list[str] = getattr(tx.heap.find(owner), "added", [])
-        if name in added or (name is None and added):
-            raise Break("FB0019", f"attribute {name or added[0]!r} is new in {owner.__name__}")
+        written: dict[str, Value] = getattr(tx.heap.find(owner), "written", {})
+        for each in written if name is None else written.keys() & {name}:
+            if find_in_class(owner, each) is None:
+                raise Break("FB0019", f"attribute {each!r} is new in {owner.__name__}")
 
 
 def assume_making(tx: Tracer, python_class: type) -> None:

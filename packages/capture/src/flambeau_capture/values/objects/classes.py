@@ -60,7 +60,6 @@ class ClassValue(SpecialMethods):
         self.cls = type(python_class)
         self.source: Source = itself(python_class)
         self.written: dict[str, Value] = {}  # attributes that the program has set
-        self.added: list[str] = []  # those that it had not before
 
     def as_python(self) -> Any:
         return self.python_class
@@ -197,12 +196,10 @@ class ClassValue(SpecialMethods):
             RemovableHandle.next_id += 1
             return
         found = find_in_class(self.python_class, name)
-        if found is None and name not in self.added:
+        if found is None and name not in self.written:
             assume_entry(tx, self.python_class, name)
         if not self._takes(name, found and found[1], value):
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
-        if found is None and name not in self.added:
-            self.added.append(name)
         self.written[name] = value
         tx.heap.changed(self)
 
