@@ -101,12 +101,16 @@ def takes_next(numbers):
     return fn
 
 
+@pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("effect", ["global", "local", "iterator"])
-def test_effects_happen_for_each_chunk(effect, chunk) -> None:
+def test_effects_happen_for_each_chunk(effect, chunk, before) -> None:
     def fn(t):
         made = []
         numbers = iter(range(100))
+        if before:  # the same objects have changed already
+            COUNT[0] += 1
+            made.append(next(numbers))
         inner = {"global": counts, "local": collects(made), "iterator": takes_next(numbers)}
         return vmap(inner[effect], chunk_size=chunk)(t), len(made), next(numbers)
 
