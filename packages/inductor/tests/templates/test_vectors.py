@@ -3,7 +3,7 @@ whose kernels run under Triton's interpreter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
-from flambeau_inductor.codegen.triton.kernel import generate
+from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.info import GraphInfo
 from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
 from flambeau_inductor.templates.call_replacement import facts
+from flambeau_inductor.templates.selection.select import select_by_model
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,13 +26,19 @@ from tests.evaluated import scheduled
 HALF = torch.float16  # the interpreter multiplies the bits of bfloat16
 
 
-def interpreted(program: Program, inputs: list[Tensor], folder: Path) -> list[Tensor]:
-    """What the kernels of a program of loops alone leave in its outputs; memory that they do not
-    write is NaN."""
+def interpreted(
+    program: Program,
+    inputs: list[Tensor],
+    folder: Path,
+    given: Mapping[str, TritonKernel] | None = None,
+) -> list[Tensor]:
+    """What the kernels of a program of loops alone, some of them `given`, leave in its outputs;
+    memory that they do not write is NaN."""
     assert not [s.target for s in program.steps if isinstance(s, Extern)]
     dtypes, numels = facts(program)
     loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
-    kernels = [generate(loop, dtypes, numels) for loop in loops]
+    own = given or {}
+    kernels = [own.get(loop.name) or generate(loop, dtypes, numels) for loop in loops]
     path = folder / "kernels.py"
     path.write_text(module_text([kernel.source for kernel in kernels]))
     launchers = build(path, kernels)
@@ -283,6 +290,29 @@ def test_attention_to_nothing_is_nothing(tmp_path: Path) -> None:
     program = scheduled(primitive, [q, k, k, hidden], "cuda")
     (got,) = interpreted(program, [q, k, k, hidden], tmp_path)
     assert not got.any()
+
+
+@pytest.mark.sweep(6)
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("call", [primitive, of_cudnn, efficient, flash])
+def test_many_keys_of_one_query_are_split_among_programs(
+    call: Callable[..., Any], groups: int, tmp_path: Path
+) -> None:
+    """Two kernels, which read repeated heads where they lie."""
+    length, width = 2048 if groups == 6 else 700, 64
+    q = torch.randn(2, 1, 6, width).to(HALF).transpose(1, 2)
+    k, v = (torch.randn(2, groups, length, width).to(HALF) for _ in range(2))
+    bias = torch.randn(2, 6, 1, length).to(HALF).masked_fill(torch.rand(length) < 0.5, -torch.inf)
+    inputs = [q, k, v, *[bias] * (call is not flash)]
+    of = attending(6 // groups, call is not flash, call)
+    program = scheduled(of, inputs, "cuda")
+    selected = select_by_model(program)
+    loops = [s.loop for s in selected.program.steps if isinstance(s, RunLoop)]
+    assert len(loops) == 2
+    (got,) = interpreted(selected.program, inputs, tmp_path, selected.kernels)
+    like = attended if call is efficient else F.scaled_dot_product_attention
+    expected = attending(6 // groups, call is not flash, like)(*(t.double() for t in inputs))
+    torch.testing.assert_close(got.double(), expected, rtol=4e-3, atol=4e-3)
 
 
 class Updating(GraphInfo):

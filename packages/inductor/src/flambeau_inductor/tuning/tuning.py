@@ -59,6 +59,9 @@ class Tuning:
     depthwise_tiles: tuple[Row, ...]
     attention_blocks: Mapping[str, tuple[Row, ...]]
     attention_backward_blocks: Mapping[str, tuple[tuple[Row, Row], ...]]
+    key_blocks: tuple[Row, Row]
+    key_programs: int
+    split_keys: int
     scatter_tile: tuple[int, int, int]
     attention_length: int
     attention_operations: float
@@ -123,6 +126,13 @@ class Tuning:
     def trusted(self) -> bool:
         """Whether it was measured, so that its choices come first in a race."""
         return self.machine.name in FILES
+
+    def splits_keys(self, shared: int, keys: int, width: int, dtype: torch.dtype) -> bool:
+        """Whether the keys of one query, which `shared` heads have in common, are split among
+        programs: two kernels of tensor units instead of sums."""
+        half = dtype in (torch.float16, torch.bfloat16) and self.machine.multiplies_half
+        block = self.key_blocks[-1][0]
+        return half and keys >= 2 * block and shared * keys * width >= self.split_keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Lowering of library primitives: pooling's derivatives, attention, sorting, transfers.
 
-In: operands. Out: `LibraryCall`s on ATen overloads; sums on a GPU for attention of one query, which
-takes as long as reading the keys and values. Invariant: results have the layouts that the
-primitive's shape rule promised (`out` variants write into them; the wrapper ensures it of others).
+In: operands. Out: `LibraryCall`s on ATen overloads; sums on a GPU for attention of one query to few
+keys, which takes as long as reading the keys and values. Invariant: results have the layouts that
+the primitive's shape rule promised (`out` variants write into them; the wrapper ensures it of
+others).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import Expr, as_expr, hint, known, static_sizes
+from flambeau_inductor.indexing import Expr, as_expr, hint, known, simplify, static_sizes
 from flambeau_inductor.ir.tensors import (
     Choose,
     Node,
@@ -21,6 +22,7 @@ from flambeau_inductor.ir.tensors import (
     Result,
     TensorScan,
     View,
+    dim_ranges,
     dims_of,
     dot,
     spread,
@@ -29,6 +31,7 @@ from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
 from flambeau_inductor.lowering.rules.matmul import SUMMED, summed
+from flambeau_inductor.tuning import tuning_of
 
 SAME_ARGUMENTS = {
     "max_pool2d_with_indices_backward": "aten.max_pool2d_with_indices_backward.default",
@@ -36,6 +39,10 @@ SAME_ARGUMENTS = {
     "topk": "aten.topk.default",
 }
 """Primitive: the overload that takes its arguments in the same order."""
+
+
+WIDEST_HEADS = 256
+"""The widest heads that fused attention on a GPU takes."""
 
 
 @rule(*SAME_ARGUMENTS)
@@ -95,6 +102,9 @@ def attention(
 ) -> Lowered:
     if q.device.type != "cpu":
         if not any(how) and is_of_one_query(q, k, v):
+            split = split_among_programs(ctx, q, k, v, bias, scale)
+            if split is not None:
+                return split
             out, total, top = of_one_query(ctx, q, k, v, bias, scale)
             logarithms = ctx.point("add", (ctx.point("log", (total,)), top))
             sums, (batch, heads) = ctx.metas[1], dims_of(2)
@@ -144,6 +154,9 @@ def _of_one_query_alone(
     q, k, v, bias = operands
     if len(q.shape) != 4 or any(how) or not ctx.first_alone or not is_of_one_query(q, k, v):
         raise LoweringError("attention of several queries, or with results for its backward")
+    split = split_among_programs(ctx, q, k, v, bias, scale)
+    if split is not None:
+        return split
     out, *_ = of_one_query(ctx, q, k, v, bias, scale)
     return (out, *(None for _ in ctx.metas[1:]))
 
@@ -152,6 +165,61 @@ def is_of_one_query(q: Node, k: Node, v: Node) -> bool:
     """Whether attention is products of vectors, that of the only query and that of its weights."""
     sizes = static_sizes((*q.shape, *k.shape, *v.shape))
     return sizes is not None and 0 not in sizes and q.shape[2] == 1 and q.dtype in SUMMED
+
+
+def split_among_programs(
+    ctx: Context, q: Node, k: Node, v: Node, bias: Node | None, scale: float | None
+) -> Lowered | None:
+    """The call that `templates/attention/split_keys.py` takes the place of, with repeated heads as
+    they lie in memory; None where sums are as fast."""
+    heads, width = hint(q.shape[1]), max(hint(q.shape[3]), hint(v.shape[3]))
+    k, v = _as_stored(ctx, k, v)
+    kept, keys = hint(k.shape[1]), hint(k.shape[2])
+    tuning = tuning_of([q.device])
+    fits = width <= WIDEST_HEADS and {k.dtype, v.dtype} == {q.dtype} and ctx.first_alone
+    if not fits or not tuning.splits_keys(heads // kept, keys, width, q.dtype):
+        return None
+    if bias is not None:
+        if bias.dtype != q.dtype:
+            return None
+        own = dims_of(4)[4 - len(bias.shape) :]
+        bias = ctx.view(bias, (*q.shape[:3], k.shape[2]), spread(bias.shape, own))
+    given, metas = (q, k, v, bias, 0.0, False), (ctx.meta, None)
+    out, _ = ctx.call("flambeau_prims.attention.default", given, (("scale", scale),), metas=metas)
+    return (out, *(None for _ in ctx.metas[1:]))
+
+
+def _as_stored(ctx: Context, k: Node, v: Node) -> tuple[Node, Node]:
+    """Keys and values as they lie in memory: not copied, and without the repetitions of their
+    heads, if both are repeated alike."""
+    k, v = (_copied_from(ctx, node) for node in (k, v))
+    heads = hint(k.shape[1])
+    for times in (n for n in range(heads, 1, -1) if heads % n == 0):
+        keys, values = (_without_repetitions(ctx, node, times) for node in (k, v))
+        if keys is not None and values is not None:
+            return keys, values
+    return k, v
+
+
+def _copied_from(ctx: Context, node: Node) -> Node:
+    """What a node is a copy of, or a view of a copy."""
+    define, shown = node.define, dims_of(len(node.shape))
+    base, index = (define.base, define.index) if isinstance(define, View) else (node, shown)
+    if not isinstance(base.define, Pointwise) or base.define.op != "clone":
+        return node
+    return _copied_from(ctx, ctx.view(base.define.args[0], node.shape, index))
+
+
+def _without_repetitions(ctx: Context, node: Node, times: int) -> Node | None:
+    """Every `times`-th head, if those between are the same."""
+    if not isinstance(node.define, View):
+        return None
+    ranges, (batch, head, row, column) = dim_ranges(node.shape), dims_of(4)
+    first = {head.name: head // times * times}
+    if any(simplify(e.substitute(first), ranges) != e for e in node.define.index):
+        return None
+    shape = (node.shape[0], hint(node.shape[1]) // times, *node.shape[2:])
+    return ctx.view(node, shape, (batch, head * times, row, column))
 
 
 def of_one_query(

@@ -27,26 +27,19 @@ def attention_kernel(
     a = attention
     text = AttentionText(a, blocks, buffers, (a.q, a.k, a.v, a.bias, a.out, a.sums), "kept")
     length, out, ragged = text.length, text.out, text.ragged("rows")
-    lines = [
-        *text.load("q", a.q, "tile * QBLOCK", "rows", text.width, ragged),
-        "top = tl.full([QBLOCK], float('-inf'), tl.float32)",
-        "total = tl.zeros([QBLOCK], tl.float32)",
-        f"result = tl.zeros([QBLOCK, {padded(out)}], tl.float32)",
-    ]
+    lines = [*text.load("q", a.q, "tile * QBLOCK", "rows", text.width, ragged), *nothing_yet(out)]
     if blocks.held:  # what was loaded would be read from shared memory again for every product
         lines.append(f"q = tl.where((rows < {length})[:, None], q, 0.0)")
-    lines += _ahead(text) if blocks.ahead else text.two_key_loops(lambda last: _step(text, last))
+    lines += _ahead(text) if blocks.ahead else text.two_key_loops(lambda last: step(text, last))
     masks = " & ".join(text.edges("rows", "outer", out, ragged))
     lines += [
-        "result = result / tl.where(total == 0, 1.0, total)[:, None]",
-        f"outer = tl.arange(0, {padded(out)})",
+        *weighed(out),
         f"out_at = {text.grid(a.out, 'rows', 'outer')}",
         f"tl.store(out_at, result.to({text.dtype})" + (f", {masks})" if masks else ")"),
     ]
     if a.sums is not None:
-        natural = f"top * {1 / LOG2_E!r}" if a.bias is None else "top"
         lines += [
-            f"sums = {natural} + tl.log(tl.where(total == 0, 1.0, total))",
+            f"sums = {natural(a)} + tl.log(tl.where(total == 0, 1.0, total))",
             f"sums = tl.where((total == 0) | (rows >= {length}), float('inf'), sums)",
             f"sums_at = {text.of_rows(a.sums)}",
             f"tl.store(sums_at, sums, rows < {a.sums.length})",
@@ -54,7 +47,30 @@ def attention_kernel(
     return text.kernel(name, "rows", lines)
 
 
-def _step(text: AttentionText, masked: bool) -> list[str]:
+def nothing_yet(out: int) -> list[str]:
+    """The state before the first block of keys: largest score, sum of powers, weighed values."""
+    return [
+        "top = tl.full([QBLOCK], float('-inf'), tl.float32)",
+        "total = tl.zeros([QBLOCK], tl.float32)",
+        f"result = tl.zeros([QBLOCK, {padded(out)}], tl.float32)",
+    ]
+
+
+def weighed(out: int) -> list[str]:
+    """The result after the last one, and its positions along a row."""
+    return [
+        "result = result / tl.where(total == 0, 1.0, total)[:, None]",
+        f"outer = tl.arange(0, {padded(out)})",
+    ]
+
+
+def natural(attention: Attention) -> str:
+    """The largest score, which without a bias is a power of two, as one of e."""
+    return f"top * {1 / LOG2_E!r}" if attention.bias is None else "top"
+
+
+def step(text: AttentionText, masked: bool) -> list[str]:
+    """The block of keys that begins at `start`, `masked` where it may reach past the last."""
     hidden = text.unseen() if masked else []
     return [*_score_product(text, "scores", masked), *_used(text, "start", masked, hidden)]
 

@@ -23,7 +23,14 @@ from flambeau_inductor.templates.attention.flash_backward import (
     queries_kernel,
 )
 from flambeau_inductor.templates.attention.flash_forward import attention_kernel
-from flambeau_inductor.templates.attention.problem import Attention, Heads, Rows, blocks_for
+from flambeau_inductor.templates.attention.problem import (
+    Attention,
+    Heads,
+    Rows,
+    blocks_for,
+    key_blocks,
+)
+from flambeau_inductor.templates.attention.split_keys import split_attention
 from flambeau_inductor.templates.call_replacement import (
     Buffers,
     FoundCall,
@@ -52,10 +59,11 @@ WIDEST, BACKWARD_WIDEST = 256, 128
 
 @dataclass(frozen=True, slots=True)
 class FoundAttention(FoundCall):
-    """`call` is the position of the library call."""
+    """`call` is the position of the library call, on a `device`."""
 
     attention: Attention
     call: int
+    device: torch.device
 
     @property
     def results(self) -> list[str]:
@@ -67,6 +75,12 @@ class FoundAttention(FoundCall):
     ) -> Iterator[tuple[str, Several]]:
         """Kernels that are worth trying, by the names of their blocks."""
         a = self.attention
+        if splits_keys(a, tuning):
+            blocks, steps = key_blocks(a, tuning)
+            name = f"split{steps}x{blocks.keys}w{blocks.warps}s{blocks.stages}"
+            made = a, blocks, steps, buffers, f"{self.result}_{name}", self.device
+            yield name, split_attention(*made)
+            return
         batch, heads, _, length, *_, out = a.sizes
         for blocks in blocks_for(a, described, tuning):
             kernel = attention_kernel(a, blocks, buffers, f"{self.result}_{blocks.name}")
@@ -113,7 +127,14 @@ def attention_of(
     sizes = (batch, many, kept, length, keys, width, third[3])
     biased = added[0][0] if added else None
     found = Attention(q, k, v, result, biased, sizes, dtype, causal, scale, sums)
-    return FoundAttention(found, position)
+    return FoundAttention(found, position, layouts[result.buffer].device)
+
+
+def splits_keys(attention: Attention, tuning: Tuning) -> bool:
+    """Whether this is of one query whose keys are split among programs."""
+    _, heads, kept, length, keys, width, out = attention.sizes
+    one = length == 1 and not attention.causal and attention.sums is None
+    return one and tuning.splits_keys(heads // kept, keys, max(width, out), attention.dtype)
 
 
 def arguments_of(step: Extern) -> dict[str, Argument]:

@@ -164,14 +164,20 @@ class AttentionText:
         """The kernel whose programs compute a block of rows, or of columns, of a head each; the
         longest begin."""
         tiles, block = -(-self.size[along] // self.block[along]), _BLOCKS[along]
-        last_first = f"{tiles - 1} - " if along == "rows" and self.a.causal else ""
+        last_first = along == "rows" and self.a.causal
+        place = f"{along} = tile * {block} + tl.arange(0, {block})"
+        return self.tiled(name, tiles, [place, *lines], last_first)
+
+    def tiled(
+        self, name: str, tiles: int, lines: Sequence[str], last_first: bool = False
+    ) -> TritonKernel:
+        """The kernel with so many programs for each head, of which each has its `tile`."""
         places = [
             "program = tl.program_id(0)",
-            f"tile = {last_first}program % {tiles}",
+            f"tile = {f'{tiles - 1} - ' if last_first else ''}program % {tiles}",
             f"head = (program // {tiles} % {self.heads}){self.wide}",
             f"sequence = (program // {tiles * self.heads}){self.wide}",
             f"kept = head // {self.heads // self.kept}",
-            f"{along} = tile * {block} + tl.arange(0, {block})",
         ]
         constants = (("QBLOCK", self.blocks.queries), ("KBLOCK", self.blocks.keys))
         body, programs = indented([*places, *lines]), tiles * self.heads * self.batch

@@ -121,6 +121,20 @@ def fitting(
     return tuple(short) or (Blocks(32, 32, 4, 2),)
 
 
+def key_blocks(attention: Attention, tuning: Tuning) -> tuple[Blocks, int]:
+    """Blocks of keys of an only query, and how many of them a program takes in turn."""
+    batch, heads, kept, _, keys, *widths = attention.sizes
+    queries, count = padded(heads // kept), tuning.machine.multiprocessors
+    whole, several = (Blocks(queries, *row) for row in tuning.key_blocks)
+    bytes_of_keys = sum(map(padded, widths)) * attention.dtype.itemsize
+    parts = -(-keys // whole.keys)
+    if 1 < parts <= count / (batch * kept) and whole.keys * bytes_of_keys <= tuning.tile_bytes:
+        return whole, 1
+    blocks = in_shared(attention, several, tuning) or Blocks(queries, 32, 4, 2)
+    parts = max(2, round(tuning.key_programs * count / (batch * kept)))
+    return blocks, -(-keys // (parts * blocks.keys))
+
+
 def in_shared(
     attention: Attention, blocks: Blocks, tuning: Tuning, keys_stay: bool = False
 ) -> Blocks | None:

@@ -4,12 +4,12 @@ In: a call of a program, what it computes, the device's tuning. Out: yes or no, 
 Invariant: on a measured device only calls that the template was faster than at every size measured
 (`benchmarks/results/h200-gpu-check.md`), where the work outweighs the compile.
 
-Those are, in half precision, attention with a bias and by FlashAttention 2 on newer devices than it
-was made for (cuDNN's stays), convolutions over images of a few channels, and depthwise ones and
-grouped products with an epilogue, products of a few rows by a matrix of some megabytes, and those
-whose rows are not of whole pieces of 16 bytes where those of the operands begin with one
-(`passes/pad_products.py` pads operands for that). No model gained what compiling other products
-costs.
+Those are, in half precision, attention of one query to many keys, with a bias, and by
+FlashAttention 2 on newer devices than it was made for (cuDNN's stays), convolutions over images of
+a few channels, and depthwise ones and grouped products with an epilogue, products of a few rows by
+a matrix of some megabytes, and those whose rows are not of whole pieces of 16 bytes where those of
+the operands begin with one (`passes/pad_products.py` pads operands for that). No model gained what
+compiling other products costs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from collections.abc import Sequence
 
 from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.ir.program import Extern, Program
-from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
+from flambeau_inductor.templates.attention.match_attention import (
+    FoundAttention,
+    FoundBackward,
+    splits_keys,
+)
 from flambeau_inductor.templates.attention.problem import Attention
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
 from flambeau_inductor.templates.gemm.alignment import library_seconds, missing, template_seconds
@@ -148,6 +152,8 @@ def known(program: Program, found: Found, tuning: Tuning) -> bool:
     """Whether a template is taken in the place of this call where nothing is measured."""
     if isinstance(found, MatchedProduct):
         return tile_of(found, tuning) is not None
+    if isinstance(found, FoundAttention) and splits_keys(found.attention, tuning):
+        return True
     return slower(program, found.call, found.attention, tuning) and worth(found.attention, tuning)
 
 
