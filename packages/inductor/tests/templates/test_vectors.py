@@ -292,7 +292,7 @@ def test_attention_to_nothing_is_nothing(tmp_path: Path) -> None:
     assert not got.any()
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("groups", [1, 2, 6])
 @pytest.mark.parametrize("call", [primitive, of_cudnn, efficient, flash])
 def test_many_keys_of_one_query_are_split_among_programs(
