@@ -78,8 +78,8 @@ class FoundAttention(FoundCall):
         if splits_keys(a, tuning):
             blocks, steps = key_blocks(a, tuning)
             name = f"split{steps}x{blocks.keys}w{blocks.warps}s{blocks.stages}"
-            made = a, blocks, steps, buffers, f"{self.result}_{name}", self.device
-            yield name, split_attention(*made)
+            at = f"{self.result}_{name}", self.device
+            yield name, split_attention(a, blocks, steps, buffers, *at)
             return
         batch, heads, _, length, *_, out = a.sizes
         for blocks in blocks_for(a, described, tuning):

@@ -125,7 +125,7 @@ def key_blocks(attention: Attention, tuning: Tuning) -> tuple[Blocks, int]:
     """Blocks of keys of an only query, and how many of them a program takes in turn."""
     batch, heads, kept, _, keys, *widths = attention.sizes
     queries, count = padded(heads // kept), tuning.machine.multiprocessors
-    whole, several = (Blocks(queries, *row) for row in tuning.key_blocks)
+    whole, several = (block((queries, *row)) for row in tuning.key_blocks)
     bytes_of_keys = sum(map(padded, widths)) * attention.dtype.itemsize
     parts = -(-keys // whole.keys)
     if 1 < parts <= count / (batch * kept) and whole.keys * bytes_of_keys <= tuning.tile_bytes:
