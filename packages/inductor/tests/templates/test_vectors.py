@@ -16,6 +16,7 @@ from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.info import GraphInfo
 from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
+from flambeau_inductor.runtime.operators import WIDENED_PRODUCT
 from flambeau_inductor.templates.call_replacement import facts
 from flambeau_inductor.templates.selection.select import select_by_model
 from torch import Tensor
@@ -315,6 +316,37 @@ def test_many_keys_of_one_query_are_split_among_programs(
     torch.testing.assert_close(got.double(), expected, rtol=4e-3, atol=4e-3)
 
 
+def scaled_rows(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    return F.silu(F.linear(x, w.to(x.dtype)) * scale)
+
+
+def next_to_each_other(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    one, other = w.chunk(2)
+    half = scale.chunk(2)
+    return F.linear(x, one.to(x.dtype)) * half[0] + F.linear(x, other.to(x.dtype)) * half[1]
+
+
+@pytest.mark.sweep(6)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+@pytest.mark.parametrize("sizes", [(2, 64, 512), (5, 96, 640), (16, 40, 4096)], ids=str)
+@pytest.mark.parametrize("of", [scaled_rows, next_to_each_other])
+def test_a_few_rows_by_a_matrix_of_bytes_are_products_of_tensor_units(
+    of: Callable[..., Any], sizes: tuple[int, int, int], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """The bytes are widened as they are read, and what follows is in the same kernel."""
+    rows, n, k = sizes
+    x, scale = torch.randn(rows, k).to(HALF), (torch.rand(n) * 1e-2).to(HALF)
+    w = torch.randint(0, 128, (n, k)).to(dtype)
+    if dtype == torch.int8:
+        w -= 64
+    selected = select_by_model(scheduled(of, [x, w, scale], "cuda"))
+    made = [b.layout.shape for b in selected.program.buffers if b.name.startswith("buf")]
+    assert all(torch.Size(shape).numel() <= 4 * rows * n for shape in made), made
+    (got,) = interpreted(selected.program, [x, w, scale], tmp_path, selected.kernels)
+    expected = of(x.double(), w, scale.double())
+    torch.testing.assert_close(got.double(), expected, rtol=1e-2, atol=2e-2)
+
+
 class Updating(GraphInfo):
     """The first result is the new value of the first input."""
 
@@ -355,3 +387,17 @@ def test_parts_of_a_cache_are_written_in_place(of: Callable[..., Any], tmp_path:
     memory = cache.clone()
     interpreted(program, [memory, at, new], tmp_path)
     torch.testing.assert_close(memory, expected[0])
+
+
+def with_a_layer_after(cache: Tensor, at: Tensor, new: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    made, found = put(cache, at, new)
+    return made, F.linear(found.reshape(2, -1), w.to(found.dtype))
+
+
+def test_caches_are_written_in_place_before_products_by_bytes() -> None:
+    """Those fail for no value of their operands, after which an input would be half written."""
+    cache, new, at = torch.randn(2, 3, 200, 4), torch.randn(2, 3, 2, 4), torch.tensor([17, 4])
+    given = [cache.to(HALF), at, new.to(HALF), torch.zeros(48, 600, dtype=torch.int8)]
+    program = scheduled(with_a_layer_after, given, "cuda", info=Updating())
+    assert [s.target for s in program.steps if isinstance(s, Extern)] == [WIDENED_PRODUCT]
+    assert [*program.owned.updated.values()] == [program.inputs[0].name]

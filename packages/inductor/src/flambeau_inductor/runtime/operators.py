@@ -108,7 +108,20 @@ def rows_added(
     return wide.index_put((rows,), values.float(), accumulate=True).to(dtype)
 
 
-OWN: Mapping[str, Callable[..., Any]] = {BERNOULLI: bernoulli, ROWS_ADDED: rows_added}
+WIDENED_PRODUCT = "flambeau.widened_product.default"
+"""A call by its name in programs, whose place a template takes on a GPU."""
+
+
+def widened_product(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` of matrices, `b` as the dtype of `a`."""
+    return torch.mm(a, b.to(a.dtype))
+
+
+OWN: Mapping[str, Callable[..., Any]] = {
+    BERNOULLI: bernoulli,
+    ROWS_ADDED: rows_added,
+    WIDENED_PRODUCT: widened_product,
+}
 """Calls that are no operators of torch. They give one result."""
 
 

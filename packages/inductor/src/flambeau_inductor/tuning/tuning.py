@@ -53,6 +53,8 @@ class Tuning:
     few_rows: int
     few_row_tiles: tuple[tuple[int, int, int, int, int], ...]
     few_row_bytes: tuple[int, int]
+    widened_tiles: tuple[tuple[int, int, int, int, int], ...]
+    widened_part: int
     described_tiles: tuple[Row, ...]
     short_described_tiles: tuple[Row, ...]
     window_tiles: tuple[Row, ...]
@@ -126,6 +128,11 @@ class Tuning:
     def trusted(self) -> bool:
         """Whether it was measured, so that its choices come first in a race."""
         return self.machine.name in FILES
+
+    def widens_few(self, rows: int, inner: int, dtype: torch.dtype) -> bool:
+        """Whether a few vectors are multiplied by a matrix that is widened as it is read."""
+        half = dtype in (torch.float16, torch.bfloat16) and self.machine.multiplies_half
+        return half and 1 < rows <= self.few_rows and inner >= 2 * self.widened_tiles[-1][2]
 
     def splits_keys(self, shared: int, keys: int, width: int, dtype: torch.dtype) -> bool:
         """Whether the keys of one query, which `shared` heads have in common, are split among

@@ -18,15 +18,28 @@ from flambeau_inductor.indexing import hint, same_sizes, static_sizes
 from flambeau_inductor.ir.call_with_epilogue import NOTHING
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
-from flambeau_inductor.ir.tensors import Argument, Node, Pointwise, Reduction, View, dims_of, spread
+from flambeau_inductor.ir.tensors import (
+    Argument,
+    Node,
+    Pointwise,
+    Reduction,
+    View,
+    dims_of,
+    dot,
+    spread,
+)
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
 from flambeau_inductor.lowering.rules.shape import joined
+from flambeau_inductor.runtime.operators import WIDENED_PRODUCT
 from flambeau_inductor.tuning import host_tuning, tuning_of
 
 PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
 """Matrix products: they take operands of any strides and write into given memory."""
+
+BYTES = frozenset({torch.int8, torch.uint8})
+"""Dtypes that templates widen as they read."""
 
 SUMMED = frozenset({torch.float32, torch.float16, torch.bfloat16})
 """Dtypes whose products are summed in float32."""
@@ -41,6 +54,8 @@ them: sums of more terms than this are computed in parts."""
 
 @rule(*PRODUCTS)
 def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
+    if name == "mm" and (stored := widened(ctx, a, b)) is not None:
+        return single(ctx.call(WIDENED_PRODUCT, (a, stored), any_strides=True))
     if by_vectors(a, b):
         return ctx.cast(summed_by_rows(ctx, a, b), a.dtype)
     if name == "mm" and by_onednn(ctx, a, b):
@@ -73,6 +88,25 @@ def by_vectors(a: Node, b: Node) -> bool:
     rows, terms, columns = hint(a.shape[-2]), hint(a.shape[-1]), hint(b.shape[-1])
     few = tuning_of((a.device,)).vector_rows if len(a.shape) == 2 and _is_computed(b) else 1
     return terms > 1 and (columns == 1 or (rows <= few and (rows == 1 or rows < columns)))
+
+
+def widened(ctx: Context, a: Node, b: Node) -> Node | None:
+    """What lies in memory of the right operand, its inner dimension in one piece, where a template
+    for a few vectors widens it as it reads; None where it is nothing that is widened."""
+    base, index = (b, dims_of(2))
+    if isinstance(b.define, View):
+        base, index = b.define.base, b.define.index
+    cast = base.define
+    if not isinstance(cast, Pointwise) or cast.op != "cast" or cast.args[0].dtype not in BYTES:
+        return None
+    sizes = static_sizes((*a.shape, *b.shape))
+    if _is_computed(cast.args[0]) or a.device.type != "cuda" or sizes is None or 0 in sizes:
+        return None
+    if not tuning_of((a.device,)).widens_few(sizes[0], sizes[1], a.dtype):
+        return None
+    stored = ctx.view(cast.args[0], b.shape, index)
+    whole = dot(index, cast.args[0].stride)
+    return stored if whole.coefficient(dims_of(1)[0].name) == 1 else None
 
 
 def _is_computed(x: Node) -> bool:

@@ -28,6 +28,7 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import touched
+from flambeau_inductor.runtime.operators import WIDENED_PRODUCT
 from flambeau_inductor.templates.call_replacement import Several, on_processor
 from flambeau_inductor.templates.convolution import match_convolution
 from flambeau_inductor.templates.gemm import grouped
@@ -109,6 +110,8 @@ def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Mat
             product = match_convolution.convolution_of(step, layouts, convolutions_tf32())
         elif step.target == grouped.TARGET:
             product = grouped.grouped_of(step, layouts)
+        elif step.target == WIDENED_PRODUCT:
+            product = widened_of(step, layouts)
         elif step.target in TARGETS:
             product = product_of(step, layouts, tf32)
         else:
@@ -154,6 +157,18 @@ def product_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> Produ
     left, right = (matrix_of(each, static) for each, static in ((first, a), (second, b)))
     spread = None if not added else _spread(added[0], more[0])
     return Product(left, right, sizes, dtype, spread, float(alpha), float(beta), tf32)
+
+
+def widened_of(step: Extern, layouts: Mapping[str, Layout]) -> Product | None:
+    """The product of a matrix by one that is widened; None where a size is open."""
+    first, second = step.args
+    a, b = (static_of(each, layouts) for each in (first, second))
+    dtype = dtype_of(first, layouts)
+    if a is None or b is None or dtype is None or 0 in (*a[0], *b[0]):
+        return None
+    sizes = (1, a[0][0], b[0][1], a[0][1])
+    left, right = matrix_of(first, a), matrix_of(second, b)
+    return Product(left, right, sizes, dtype, stored=dtype_of(second, layouts))
 
 
 def _spread(added: Argument, static: Static) -> Matrix:

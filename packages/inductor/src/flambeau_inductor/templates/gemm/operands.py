@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flambeau_inductor.codegen.triton.dtypes import register
 from flambeau_inductor.templates.gemm.problem import Matrix, Product, Window
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 
@@ -46,16 +47,19 @@ def _matrices(product: Product, tile: GemmTile, names: Mapping[str, str]) -> tup
     at = "inner" if tile.parts == 1 else "(part * KBLOCK + inner)"
     step = "KBLOCK" if tile.parts == 1 else f"{tile.parts} * KBLOCK"
 
-    def reads(block: str, of: Matrix, place: str, stride: int, masks: list[str]) -> Reads:
+    def reads(
+        block: str, of: Matrix, place: str, stride: int, masks: list[str], widened: str = ""
+    ) -> Reads:
         start = f"{names[of.buffer]} + {of.offset} + product * {of.strides[0]}"
-        load = f"{block} = tl.load({block}_at{masked(masks)})"
+        load = f"{block} = tl.load({block}_at{masked(masks)}){widened}"
         before = f"{block}_at = {start} + {place}"
         return Reads((before,), (load, f"{block}_at += {step} * {stride}"))
 
     (_, row, inner), (_, across, column) = a.strides, b.strides
     of_a = f"(rows * {row})[:, None] + ({at} * {inner})[None, :]"
     of_b = f"({at} * {across})[:, None] + (columns * {column})[None, :]"
-    return reads("a", a, of_a, inner, a_masks), reads("b", b, of_b, across, b_masks)
+    widened = "" if product.stored is None else f".to({register(product.dtype)})"
+    return reads("a", a, of_a, inner, a_masks), reads("b", b, of_b, across, b_masks, widened)
 
 
 def _points(

@@ -84,7 +84,8 @@ class Product:
     """`alpha * a @ b + beta * added`; `sizes` are batch, rows, columns and inner dimension. With a
     `window`, `a` says where the images begin, and `b` the stride of the weights' columns. With
     `groups` the sizes are those of all together; the batch is 1, or the groups where they share the
-    inner dimension."""
+    inner dimension. `stored`: what the elements of `b` are in memory, if they are widened where
+    they are read."""
 
     a: Matrix
     b: Matrix
@@ -96,6 +97,7 @@ class Product:
     tf32: bool = False
     window: Window | None = None
     groups: Groups | None = None
+    stored: torch.dtype | None = None
 
     @property
     def operands(self) -> tuple[Matrix, ...]:

@@ -49,6 +49,8 @@ def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) 
     if product.window is not None and product.window.depthwise:
         return tiles_for(product, tuning)
     first = unmeasured_choices.tile_of(found, tuning)
+    if product.stored is not None:
+        return [] if first is None else [first]
     if first is not None and first.described and not described:
         first = None
     if product.groups is None:

@@ -7,14 +7,15 @@ Invariant: on a measured device only calls that the template was faster than at 
 Those are, in half precision, attention of one query to many keys, with a bias, and by
 FlashAttention 2 on newer devices than it was made for (cuDNN's stays), convolutions over images of
 a few channels, and depthwise ones and grouped products with an epilogue, products of a few rows by
-a matrix of some megabytes, and those whose rows are not of whole pieces of 16 bytes where those of
-the operands begin with one (`passes/pad_products.py` pads operands for that). No model gained what
-compiling other products costs.
+a matrix of some megabytes or by one that is widened, and those whose rows are not of whole pieces
+of 16 bytes where those of the operands begin with one (`passes/pad_products.py` pads operands for
+that). No model gained what compiling other products costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.ir.program import Extern, Program
@@ -56,6 +57,8 @@ def tile_of(found: MatchedProduct, tuning: Tuning) -> GemmTile | None:
     product = found.product
     if product.dtype not in HALF:
         return None
+    if product.stored is not None:
+        return _widened(product, tuning)
     if product.window is None:
         some = _small(product, tuning) or _few(product, tuning) or _unaligned(product, tuning)
         if product.groups is not None:
@@ -101,6 +104,18 @@ def _few(product: Product, tuning: Tuning) -> Sequence[GemmTile]:
     wide = [tile for tile in tiles if -(-columns // tile.columns) >= count] or tiles[-1:]
     fitting = fit(wide[0], product.dtype.itemsize, tuning)
     return () if fitting is None or inner < 2 * fitting.depth else (fitting,)
+
+
+def _widened(product: Product, tuning: Tuning) -> GemmTile | None:
+    """A few vectors by a matrix that is widened: the library would write it to memory first."""
+    _, _, columns, inner = product.sizes
+    tiles = [GemmTile(*row) for row in tuning.widened_tiles]
+    count = tuning.machine.multiprocessors
+    wide = (tile for tile in tiles if -(-columns // tile.columns) >= count)
+    tile = next(wide, tiles[-1])
+    parts = 2 * count // -(-columns // tile.columns)
+    parts = max(1, min(parts, inner // tuning.widened_part))
+    return fit(replace(tile, parts=parts), product.dtype.itemsize, tuning)
 
 
 def _unaligned(product: Product, tuning: Tuning) -> Sequence[GemmTile]:
