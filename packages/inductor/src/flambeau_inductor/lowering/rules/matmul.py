@@ -93,10 +93,8 @@ def by_vectors(a: Node, b: Node) -> bool:
 def widened(ctx: Context, a: Node, b: Node) -> Node | None:
     """What lies in memory of the right operand, its inner dimension in one piece, where a template
     for a few vectors widens it as it reads; None where it is nothing that is widened."""
-    base, index = (b, dims_of(2))
-    if isinstance(b.define, View):
-        base, index = b.define.base, b.define.index
-    cast = base.define
+    define = b.define if isinstance(b.define, View) else View(b, dims_of(2))
+    cast, index = define.base.define, define.index
     if not isinstance(cast, Pointwise) or cast.op != "cast" or cast.args[0].dtype not in BYTES:
         return None
     sizes = static_sizes((*a.shape, *b.shape))
