@@ -1,6 +1,7 @@
 """Equal numbers have no variance and are their own mean, however many they are and however they
 lie; of a mean far above the deviations, and of a row that begins with a number far from the rest,
-the variance is eager's; an infinite one that comes last is the mean, in C++ as in eager."""
+the variance is eager's; an infinite one that comes last is the mean, in C++ as in eager. Statistics
+of numbers whose sum overflows are finite where those of exact sums are."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import flambeau_inductor
 import flambeau_prims
+import numpy as np
 import pytest
 import torch
 from flambeau_inductor import Options
@@ -74,3 +76,48 @@ def test_spreads_far_from_zero(length: int, outlier: bool, tmp_path: Path) -> No
             error, eager = ((each - true).square().mean().sqrt() for each in (got, want))
             size = true.square().mean().sqrt()
             assert error <= eager + 4e-8 * size, (mean, deviation, got, want)
+
+
+LARGE = {
+    "equal": lambda n: torch.full((n,), 0.9),
+    "negative": lambda n: torch.full((n,), -0.51),
+    "both signs": lambda n: torch.tensor([0.9, -0.9]).repeat(n)[:n],
+    "one": lambda n: torch.eye(n)[3] * 0.9,
+    "spread": lambda n: torch.rand(n) / 2 + 0.3,
+    "squares near the largest": lambda n: torch.rand(n).double() * LEAST,
+    "close together": lambda n: 0.7 + torch.rand(n).double() * LEAST,
+}
+"""Numbers as shares of a dtype's largest."""
+LEAST = 2.0**-66
+DOWN = {torch.float32: 2.0**-70, torch.float64: 2.0**-540}
+
+
+def normalised(x: Tensor) -> tuple[Tensor, ...]:
+    rows = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+    batch = torch.native_batch_norm(x[None], None, None, None, None, True, 0.1, 1e-5)
+    return tuple(made[part] for made in (rows, batch) for part in range(3))
+
+
+@pytest.mark.parametrize("kernels", ["cpp", "triton"])
+@np.errstate(over="ignore", invalid="ignore")  # the interpreter computes in NumPy
+def test_statistics_of_large_numbers(kernels: str, tmp_path: Path) -> None:
+    if kernels == "triton":
+        pytest.importorskip("triton", reason="triton is not installed")
+    for dtype, down in DOWN.items():
+        for length in (49, 300):
+            made = torch.stack([made(length).double() for made in LARGE.values()])
+            x = (made * torch.finfo(dtype).max).to(dtype)
+            low = flambeau_prims.lower(fx.symbolic_trace(normalised), [x])
+            options = Options(kernels=kernels, cache_dir=str(tmp_path), verify=True)
+            out, mean, rstd, *batch = flambeau_inductor.compile(low, [x], options=options)([x])
+            small, average = torch.var_mean(x.double() * down, 1, correction=0, keepdim=True)
+            average, squares = (average / down).to(dtype), small * length / down / down
+            variance = squares.to(dtype) / length
+            epsilon = torch.finfo(dtype).eps * x.abs().amax(1, keepdim=True)
+            assert ((mean - average).abs() <= 2 * epsilon).all()
+            expected = torch.rsqrt(variance + 1e-5).to(dtype)
+            steady = variance.sqrt() > 64 * epsilon
+            steady |= variance == 0
+            torch.testing.assert_close(rstd[steady], expected[steady], rtol=1e-2, atol=0.0)
+            assert out.isfinite().all()
+            torch.testing.assert_close(batch, [out[None], mean[:, 0], rstd[:, 0]])

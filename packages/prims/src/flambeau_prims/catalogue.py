@@ -157,14 +157,19 @@ What makes the exact ones so:
 - The sign of a zero is kept. Of two zeros of different signs `maximum`, `minimum`, `fmax` and
   `fmin` may give either, as eager does by where in a vector they stand.
 
-On a CPU eager has roots, and remainders of quotients above 2**23, from libraries that do not
-round correctly; here they are rounded correctly. The mean beside a variance (`var_mean`,
-`std_mean`) of what has an infinite element is NaN; eager's is infinite where that element is the
-last that its kernel adds. Statistics of a batch are added up in float32 on a CPU, where eager adds
-in float64: sums above 3e38 are infinite. Where eager takes the elements of a vector otherwise than
-the few behind the last vector (zeros of `softshrink`, gradients at NaN), all are taken as one.
-Where eager's result is what its memory held it is no answer: Chebyshev, Laguerre and Legendre
-polynomials of NaN with a degree of 2 and more, which are NaN here.
+On a CPU eager has roots, and remainders of quotients above 2**23, from libraries that do not round
+correctly; here they are rounded correctly. The mean beside a variance (`var_mean`, `std_mean`) of
+what has an infinite element is NaN; eager's is infinite where that element is the last that its
+kernel adds. The statistics of normalisations are finite wherever eager's are: the mean is a sum of
+shares, which does not overflow, and a variance is infinite where the squares of the deviations are.
+Where eager's own sums overflow on the way (on a CPU those of layer and group norm from 1.8e19 on,
+and those of batch norm but in float32) they are what exact sums give; where the difference of two
+elements overflows the mean of a row that is read once (on a GPU one longer than a block, on a CPU
+16384 numbers of float64) is no number. Where eager takes the elements of a vector otherwise than
+the few behind the last vector (zeros of `softshrink`, gradients at NaN, `sinh` and `cosh` where
+`exp` is infinite and they are not), all are taken as one, and are what they are. Where eager's
+result is what its memory held it is no answer: Chebyshev, Laguerre and Legendre polynomials of NaN
+with a degree of 2 and more, which are NaN here.
 
 What exactness costs on a GPU (sm_90, instructions of a float32 element): quotients, reciprocals
 and roots 15, in half precision too, where approximate ones take 8; `exp` 22 for 5 where its

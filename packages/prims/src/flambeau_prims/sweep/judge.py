@@ -210,8 +210,8 @@ AT_LIMITS: tuple[tuple[str, str], ...] = (
     (
         r"_?(native_)?batch_norm.*|_native_batch_norm_legit|native_(layer|group)_norm"
         r"|nn\.functional\.(batch|layer|group|instance|rms)_norm",
-        "statistics are added up in float32 and in another order than eager's: sums of numbers near"
-        " the largest overflow, and means of infinities are NaN, at other places",
+        "eager's sums of numbers near the largest overflow where those here do not, and means of"
+        " infinities are NaN, at other places",
     ),
     (
         r"_softmax_backward_data|.*_safe_softmax.*",

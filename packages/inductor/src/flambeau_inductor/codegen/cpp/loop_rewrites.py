@@ -42,6 +42,8 @@ SHORT = 2**30
 # the share of a sum of squared deviations that may be rounding, a vector's lane being a chain of
 # terms: equal numbers have no variance
 ROUNDING = {torch.float32: 2.0**-16, torch.float64: 2.0**-45}
+# above it squares of a number's rounding errors may overflow
+LARGE = {torch.float32: 2.0**60, torch.float64: 2.0**500}
 
 
 def two_pass_variance(loop: Loop) -> Loop:
@@ -84,13 +86,14 @@ def two_pass_variance(loop: Loop) -> Loop:
             if long:
                 new[position] = emit(renumbered(instr, new))
                 continue
-            total = emit(Reduce("sum", arg, dtype))
             if isinstance(count, Expr):
-                size = emit(IndexValue(count, dtype))
+                one, size = emit(Const(1.0, dtype)), emit(IndexValue(count, dtype))
+                share = emit(Point("div", (one, size), dtype))
             else:
-                size = emit(Const(float(count), dtype))
-            mean = emit(Point("div", (total, size), dtype))
-            parts[position] = _corrected(emit, arg, mean, size, dtype)
+                share = emit(Const(1.0 / count, dtype))
+            # each element's share of the mean: a sum of elements may overflow where no mean does
+            mean = emit(Reduce("sum", emit(Point("mul", (arg, share), dtype)), dtype))
+            parts[position] = _corrected(emit, arg, mean, share, dtype)
         elif isinstance(instr, ReducePart) and instr.arg in parts:
             new[position] = parts[instr.arg][instr.position]
         else:
@@ -99,20 +102,36 @@ def two_pass_variance(loop: Loop) -> Loop:
 
 
 def _corrected(
-    emit: Callable[[Instr], ValueId], arg: ValueId, mean: ValueId, size: ValueId, dtype: torch.dtype
+    emit: Callable[[Instr], ValueId],
+    arg: ValueId,
+    mean: ValueId,
+    share: ValueId,
+    dtype: torch.dtype,
 ) -> tuple[ValueId, ValueId]:
-    """Mean and sum of squared deviations, from the deviations from a rounded mean."""
-    gap = emit(Point("sub", (arg, mean), dtype))
+    """Mean and sum of squared deviations, from the deviations from a rounded mean. Those from a
+    large one are scaled by a power of two: squares of what is its rounding would overflow."""
+
+    def point(op: str, *args: ValueId) -> ValueId:
+        return emit(Point(op, args, dtype))
+
+    def number(value: float) -> ValueId:
+        return emit(Const(value, dtype))
+
+    large = emit(Point("gt", (point("abs", mean), number(LARGE[dtype])), torch.bool))
+    scale = point("where", large, number(1 / LARGE[dtype]), number(1.0))
+    back = point("where", large, number(LARGE[dtype]), number(1.0))
+    gap = point("fma", arg, scale, point("neg", point("mul", mean, scale)))
     left = emit(Reduce("sum", gap, dtype))
-    squares = emit(Reduce("sum", emit(Point("mul", (gap, gap), dtype)), dtype))
-    shift = emit(Point("div", (left, size), dtype))
-    finite = emit(Point("eq", (left, left), torch.bool))
-    refined = emit(Point("add", (mean, shift), dtype))
-    apart = emit(Point("sub", (squares, emit(Point("mul", (left, shift), dtype))), dtype))
-    share = emit(Point("mul", (squares, emit(Const(ROUNDING[dtype], dtype))), dtype))
-    rounding = emit(Point("le", (apart, share), torch.bool))  # NaN is none of it
-    around = emit(Point("where", (rounding, emit(Const(0.0, dtype)), apart), dtype))
-    return emit(Point("where", (finite, refined, mean), dtype)), around
+    squares = emit(Reduce("sum", point("mul", gap, gap), dtype))
+    shift = point("mul", left, share)
+    apart = point("sub", squares, point("mul", left, shift))
+    least = point("mul", squares, number(ROUNDING[dtype]))
+    rounding = emit(Point("lt", (apart, least), torch.bool))  # NaN is none of it, nor is infinity
+    around = point("where", rounding, number(0.0), apart)
+    bounded, finite = (emit(Point("isfinite", (v,), torch.bool)) for v in (squares, left))
+    around = point("mul", point("where", bounded, around, squares), point("mul", back, back))
+    refined = point("add", mean, point("mul", shift, back))
+    return point("where", finite, refined, mean), around
 
 
 def _first(body: list[Instr], along: Iterable[Axis], arg: ValueId) -> ValueId:

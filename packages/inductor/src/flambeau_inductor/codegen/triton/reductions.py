@@ -57,7 +57,7 @@ def whole(
 ) -> list[str]:
     """Lines that leave the reduction of a whole row in one block in `name`."""
     if reduce.kind == "welford":
-        return _two_passes(value, name, mask, length)
+        return _two_passes(value, name, mask, _share(name, length, reduce.dtype))
     if reduce.kind in ARG:
         # A masked element loses every tie: its index is larger than any other.
         index = "rindex"
@@ -131,9 +131,10 @@ def finish(reduce: Reduce, name: str, result: str, length: str) -> list[str]:
     """Lines after the loop over blocks, leaving the reduction in `result`."""
     if reduce.kind == "welford":
         return [
-            f"{result}_0 = (tl.sum({name}_mean * {name}_n, 1) / {length})[:, None]",
+            _share(name, length, reduce.dtype),
+            f"{result}_0 = tl.sum({name}_mean * ({name}_n * {name}_share), 1)[:, None]",
             f"{name}_d = {name}_n * ({name}_mean - {result}_0)",
-            *_refined(name, f"{result}_0", length),
+            *_refined(name, f"{result}_0"),
             f"{name}_d = {name}_mean - {result}_0",
             f"{result}_1 = tl.sum({name}_m2 + {name}_n * {name}_d * {name}_d, 1)[:, None]",
             f"{result} = {result}_0",
@@ -153,26 +154,33 @@ def _best(reduce: Reduce, name: str, result: str) -> list[str]:
     ]
 
 
-def _two_passes(value: str, name: str, mask: str | None, length: str) -> list[str]:
+def _share(name: str, length: str, dtype: torch.dtype) -> str:
+    """A line that leaves what an element adds to the mean of so many: their sum may overflow where
+    no mean does."""
+    return f"{name}_share = 1.0 / tl.cast({length}, {register(dtype)})"
+
+
+def _two_passes(value: str, name: str, mask: str | None, share: str) -> list[str]:
     def keep(text: str) -> str:
         return f"tl.where({mask}, {text}, 0.0)" if mask else text
 
     return [
-        f"{name}_0 = (tl.sum({keep(value)}, 1) / {length})[:, None]",
+        share,
+        f"{name}_0 = tl.sum({keep(f'{value} * {name}_share')}, 1)[:, None]",
         f"{name}_d = {keep(f'{value} - {name}_0')}",
-        *_refined(name, f"{name}_0", length),
+        *_refined(name, f"{name}_0"),
         f"{name}_d = {keep(f'{value} - {name}_0')}",
         f"{name}_1 = tl.sum({name}_d * {name}_d, 1)[:, None]",
         f"{name} = {name}_0",
     ]
 
 
-def _refined(name: str, mean: str, length: str) -> list[str]:
-    """Lines that add to a finite mean what the rounding of its sum left out, the mean of the
-    deviations from it: equal numbers have no variance."""
+def _refined(name: str, mean: str) -> list[str]:
+    """Lines that add to a mean what the rounding of its sum left out, the mean of the deviations
+    from it: equal numbers have no variance. Where their sum overflows so does the variance."""
     return [
-        f"{name}_left = (tl.sum({name}_d, 1) / {length})[:, None]",
-        f"{mean} = tl.where({name}_left == {name}_left, {mean} + {name}_left, {mean})",
+        f"{name}_left = tl.sum({name}_d, 1)[:, None] * {name}_share",
+        f"{mean} = tl.where({name}_left - {name}_left == 0, {mean} + {name}_left, {mean})",
     ]
 
 

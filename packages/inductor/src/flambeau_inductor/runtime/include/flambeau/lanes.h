@@ -320,7 +320,7 @@ FL_ARG_WHOLE(i64, gt) FL_ARG_WHOLE(i64, lt)
                                FL_V(T) mean_b, FL_V(T) m2_b, FL_V(T) n_b) { \
     FL_V(i32) on = ne(n_b, n_b - n_b); \
     FL_V(T) all = *n + n_b, d = mean_b - *mean, share = n_b / all; \
-    *m2 = select(on, *m2 + m2_b + d * d * (*n * share), *m2); \
+    *m2 = select(on, *m2 + m2_b + d * (d * (*n * share)), *m2); \
     *mean = select(on, *mean + d * share, *mean); \
     *n = all; }
 FL_WELFORD(f32) FL_WELFORD(f64)

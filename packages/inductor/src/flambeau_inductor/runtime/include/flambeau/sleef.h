@@ -31,10 +31,18 @@
 #define FL_LANES1(T, name, bound) FL_LIBM1(T, name)
 #define FL_LANES2(T, name, bound) FL_LIBM2(T, name)
 
+// Functions that are infinite in SLEEF where exp is, before they are: libm has them from there on.
+#define FL_FAR(T, name, definition) \
+  namespace FL_JOIN2(FL_NAME(library), T) { using fl::name; definition } \
+  FL_INLINE FL_V(T) name(FL_V(T) a) { \
+    if (__builtin_expect(one_of(abs(a) > (T)(sizeof(T) == 4 ? 88 : 709)), 0)) { \
+      FL_V(T) r; FL_EACH(name((T)a[l])); return r; } \
+    return FL_JOIN2(FL_NAME(library), T)::name(a); }
 // of both types; its acosh and asinh are infinite where the square is
 #define FL_FUNCTIONS(T, F1, F2) \
-  F1(T, tan, _u10) F1(T, asin, _u10) F1(T, acos, _u10) F1(T, atan, _u10) F1(T, sinh, _u10) \
-  F1(T, cosh, _u10) FL_LIBM1(T, asinh) FL_LIBM1(T, acosh) F1(T, atanh, _u10) \
+  F1(T, tan, _u10) F1(T, asin, _u10) F1(T, acos, _u10) F1(T, atan, _u10) \
+  FL_FAR(T, sinh, F1(T, sinh, _u10)) FL_FAR(T, cosh, F1(T, cosh, _u10)) \
+  FL_LIBM1(T, asinh) FL_LIBM1(T, acosh) F1(T, atanh, _u10) \
   F1(T, lgamma, _u10) F2(T, pow, _u10) F2(T, atan2, _u10)
 // of double precision alone
 #define FL_DOUBLE(T, F1, F2) \
@@ -117,6 +125,7 @@ FL_INLINE FL_V(f64) sigmoid(FL_V(f64) x) { return 1 / (1 + exp(-x)); }
 #undef FL_DOUBLED
 #undef FL_LANES1
 #undef FL_LANES2
+#undef FL_FAR
 #undef FL_FUNCTIONS
 #undef FL_DOUBLE
 #undef FL_BY

@@ -301,7 +301,7 @@ FL_ARG_WHOLE(i64, gt) FL_ARG_WHOLE(i64, lt)
                                T mean_b, T m2_b, T n_b) { \
     i32 on = ne(n_b, n_b - n_b); \
     T all = *n + n_b, d = mean_b - *mean, share = n_b / all; \
-    *m2 = select(on, *m2 + m2_b + d * d * (*n * share), *m2); \
+    *m2 = select(on, *m2 + m2_b + d * (d * (*n * share)), *m2); \
     *mean = select(on, *mean + d * share, *mean); \
     *n = all; }
 FL_WELFORD(f32) FL_WELFORD(f64)
