@@ -285,6 +285,11 @@ def import_name(frame: Frame, instruction: Instruction) -> None:
         Attr(ConstantSource(builtins, "builtins"), "__import__"), "FUNCTION_MATCH", _IMPORT
     )
     found = _imported(frame, name)
+    for part in wanted or ():
+        module = f"{name}.{part}"
+        if module not in sys.modules and not has_attr(frame.tx, found, part):
+            if has_attr(frame.tx, found, "__path__"):  # importlib looks for the parts of a package
+                raise Break("FB0005", f"first import of {module}")
     if not wanted and not level:
         found = _imported(frame, name.partition(".")[0])
     frame.push(found)
