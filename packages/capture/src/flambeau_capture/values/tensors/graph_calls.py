@@ -455,6 +455,8 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
             return known
         if compat.flattens(result):
             return tx.tensor_rules.made_wrapper(tx, node, type(result))
+        if result.layout in _WITHOUT_STRIDES:
+            raise Break("FB0012", f"{operator_name(node.target)} answers one of {result.layout}")
         is_parameter = isinstance(result, torch.nn.Parameter)
         made = TensorValue(node, python_class=torch.nn.Parameter if is_parameter else torch.Tensor)
         if node.kwargs.get("requires_grad") is True and result.is_leaf:
@@ -473,6 +475,9 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
     if isinstance(result, bool | int | float | str | torch.dtype | torch.device | None):
         return tx.wrap_new(result)
     raise Break("FB0011", f"{operator_name(node.target)} answers a {type(result).__name__}")
+
+
+_WITHOUT_STRIDES = {torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 
 
 def _bind(tx: Tracer, node: fx.Node, result: Any) -> None:

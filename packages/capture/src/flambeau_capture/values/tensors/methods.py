@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Attr, Called
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant
@@ -75,6 +75,8 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     if name in ("is_leaf", "grad_fn"):
         assume_leaf(tx, tensor)
     if name in _COUNTED:
+        if tensor.real is None and name == "_version":  # what a graph gives has never been written
+            raise SkipFrame(f"_version of {tensor.describe()}")
         tensor.unknown(f"attribute {name!r}")
     if name in CONSTANT_ATTRIBUTES and hasattr(torch.Tensor, name):
         if name == "nbytes":
