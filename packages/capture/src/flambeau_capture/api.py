@@ -223,7 +223,8 @@ def _twin(
     twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
     call = types.MethodType(around(original.__call__), module)
-    for name, value in zip(_SLOTS, (module, compiler, call, {}), strict=True):
+    values: tuple[object, ...] = (module, compiler, call, {})
+    for name, value in zip(_SLOTS, values, strict=True):
         object.__setattr__(twin, name, value)
     return twin
 

@@ -281,7 +281,7 @@ class FrameCompiler:
             logs.emit("frames", lambda: str(record))
 
     def _interrupted(self, conversion: FrameConversion, error: Exception) -> None:
-        """Raise what a signal handler of the program has raised: it asked to stop."""
+        """Raise what a signal handler of the program has raised, which is to stop the call."""
         found = raised_by_handler(error)
         if found is not None:
             conversion.outcome = f"interrupted by {type(found).__name__}"

@@ -4,7 +4,7 @@ In: an exception that ended a stage. Out: the one below it that a handler raised
 such an exception is the program's (a timeout, a request to stop), and no fault of whoever it ended.
 
 Python runs a handler between any two instructions of the main thread, so that its exception comes
-out of whatever is being executed; what tells it from any other is the handler's frame.
+out of whatever is being executed; it differs from any other by the handler's frame.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class Switching:
         self._run: Callable[..., Any] = gm.forward
         arguments = (copied_graph(gm), copied(inputs), request, modes_of_this_thread())
         name = f"flambeau compiles {self._name}"
-        # no daemon: ended within a library, one that the process leaves behind takes it down
+        # no daemon: a process that ends while one is within a library is aborted
         threading.Thread(target=self._work, args=arguments, name=name).start()
 
     def __call__(self, *inputs: Any) -> Any:

@@ -266,7 +266,7 @@ def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     original = original_of(obj)
     assume_special_methods(tx, type(original))
     known: Value | None = tx.heap.find(original)
-    if known is not None and is_disabled(obj) and not is_disabled(known.real):
+    if known is not None and is_disabled(obj) and not is_disabled(getattr(known, "real", None)):
         raise Break("FB0006", "a module and what flambeau.disable made of it, side by side")
     if known is None:
         real = obj if is_disabled(obj) else original
