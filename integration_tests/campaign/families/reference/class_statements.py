@@ -66,7 +66,7 @@ CHAPTERS: dict[str, tuple[Form, ...]] = {
             "R2 = []\nclass Meta($<type;;type;;abc.ABCMeta;;type(Own)>$):\n"
             f"    $<{_METHODS}>$\n    $<{_METHODS}>$\n"
             "class C($<metaclass=Meta;;metaclass=Meta, z=1;;object, metaclass=Meta>$):\n"
-            f"    {_BODY}",
+            f"    $<{_BODY}>$",
             (*_INSTANCE, "R2", "C.added", "C.told", "C.given", "isinstance(3, C)", "[*C]", "len(C)",
              "issubclass(int, C)", "C[1]", "1 in C", "C + 1", "C == C", "C.zzz", "C.whole",
              "C.z = 1\nR.append(C.z)", "bool(C)", "repr(C)[:5]", "C | 1", "C.flag", "C().flag",
@@ -110,7 +110,7 @@ CHAPTERS: dict[str, tuple[Form, ...]] = {
     "3.3.3 class creation": (
         Form(
             f"kinds, table = [], {{}}\nclass B:\n    {_HOOK}\n"
-            f"class C(B$<;;;;, tag=2;;, tag='q', other=1>$):\n    {_BODY}",
+            f"class C(B$<;;;;, tag=2;;, tag='q', other=1>$):\n    $<{_BODY}>$",
             (*_INSTANCE, "kinds", "C.tag", "sorted(map(str, table))", "table[2]().m()",
              "class D(C): pass\nR.append((D().m(), kinds))", "class D(B, tag=n): k = 1\n"
              "R.append((D.tag, D.k))", "type('D', (B,), {'k': n})().k", "hasattr(B, 'tag')",

@@ -10,6 +10,7 @@ import random
 import re
 from dataclasses import dataclass
 
+_AROUND = re.compile(r"\$<|;;")
 _INNERMOST = re.compile(r"\$<((?:(?!\$<).)*?)>\$", re.DOTALL)
 
 
@@ -26,7 +27,8 @@ class Form:
 def expanded(chance: random.Random, text: str) -> str:
     """The text with an alternative drawn for each choice, the innermost first."""
     while (found := _INNERMOST.search(text)) is not None:
-        line = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+        before = _AROUND.split(text[: found.start()])[-1]
+        line = before[before.rfind("\n") + 1 :]
         margin = line[: len(line) - len(line.lstrip())]
         chosen = chance.choice(found[1].split(";;")).replace("\n", f"\n{margin}")
         text = text[: found.start()] + chosen + text[found.end() :]

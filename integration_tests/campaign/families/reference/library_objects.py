@@ -136,7 +136,7 @@ CHAPTERS: dict[str, tuple[Form, ...]] = {
     "functools": (
         Form(
             "calls = []\n@functools.$<lru_cache;;cache;;lru_cache(maxsize=2);;lru_cache(None);;"
-            "lru_cache(typed=True)>$\ndef f(k, *, j=1):\n    calls.append(k)\n    return $<k * "
+            "lru_cache(typed=True)>$\ndef fn(k, *, j=1):\n    calls.append(k)\n    return $<k * "
             "2;;[k];;"
             "k + j;;t * k>$\n@functools.singledispatch\ndef kind(v, *a): return 'any'\n"
             "@kind.register\ndef _(v: int, *a): return 'int'\n@kind.register(list)\n"
@@ -151,19 +151,21 @@ CHAPTERS: dict[str, tuple[Form, ...]] = {
             "@m.register\n"
             "    def _(self, v: int): return 'int'\n    @functools.lru_cache\n    def l(self, k): "
             "return k\n    def __eq__(self, o): return True\n    def __hash__(self): return 1",
-            ("f(1)", "f(n)\nf(n)\nR.append(calls)", "f(n, j=2)", "f.cache_info()",
-            "f.cache_clear()",
-             "f(1.0)", "f([1])", "f.__wrapped__(3)", "f.cache_parameters()", "kind(n)", "kind('s')",
+            ("fn(1)", "fn(n)\nfn(n)\nR.append(calls)", "fn(n, j=2)", "fn.cache_info()",
+            "fn.cache_clear()",
+             "fn(1.0)", "fn([1])", "fn.__wrapped__(3)", "fn.cache_parameters()", "kind(n)",
+             "kind('s')",
              "kind(xs)", "kind(True)", "kind(t)", "kind.dispatch(bool).__name__", "O(1) <= O(2)",
              "O(1) >= O(n)", "sorted([O(2), O(1)])[0].k", "M().on()", "M().on(v=n)", "m = M()\n"
              "R.append((m.c is m.c, calls))", "m = M()\ndel m.c\nR.append(m.c)", "M().m(1)",
              "M().m('s')",
              "M().l(n)", "functools.reduce(lambda a, b: a * b, xs, t)", "functools.reduce(max, [])",
-             "functools.partial(f, n)()", "functools.partial(max, 1)(n)",
+             "functools.partial(fn, n)()", "functools.partial(max, 1)(n)",
              "p = functools.partial(kind, 1)\n"
              "R.append((p.func is kind, p.args, p.keywords))", "sorted(xs, "
              "key=functools.cmp_to_key(lambda "
-             "a, b: b - a))", "functools.update_wrapper(lambda: 1, f).__name__", "'c' in vars(M())",
+             "a, b: b - a))", "functools.update_wrapper(lambda: 1, fn).__name__",
+             "'c' in vars(M())",
              "kind.registry.keys().__len__()", "kind.register(float, lambda v: "
              "'f')\nR.append(kind(1.5))",
              "@functools.cache\ndef g(): return calls\nR.append(g() is g())", "M.on",
@@ -204,34 +206,34 @@ CHAPTERS: dict[str, tuple[Form, ...]] = {
     "types and inspect": (
         Form(
             "ns = types.SimpleNamespace(a=1, b=t)\nmp = types.MappingProxyType({'a': n})\n"
-            "def f(self, k=2): return (self, k)\nclass C:\n    def m(self, a, *, b=1): return a\n"
+            "def fn(self, k=2): return (self, k)\nclass C:\n    def m(self, a, *, b=1): return a\n"
             "    @classmethod\n    def cm(cls): return cls\n    @staticmethod\n    def sm(): "
             "return 1",
             ("ns.a", "ns.c = n\nR.append(ns)", "vars(ns)", "ns == types.SimpleNamespace(a=1, "
             "b=t)", "repr("
              "types.SimpleNamespace(z=n))", "mp['a']", "mp['b']", "mp['a'] = 1", "dict(mp)",
              "len(mp)",
-             "mp | {'c': 1}", "types.MethodType(f, 5)()", "types.MethodType(f, t)(k=n)",
+             "mp | {'c': 1}", "types.MethodType(fn, 5)()", "types.MethodType(fn, t)(k=n)",
              "C().m.__func__.__name__",
-             "types.FunctionType(f.__code__, globals(), 'g')(1)", "isinstance(f, "
+             "types.FunctionType(fn.__code__, globals(), 'g')(1)", "isinstance(fn, "
              "types.FunctionType)",
              "types.new_class('N', (C,), {}, lambda s: s.update(z=n)).z",
              "inspect.signature(C.m).parameters"
-             "['b'].default", "inspect.isfunction(f)", "inspect.ismethod(C().m)",
+             "['b'].default", "inspect.isfunction(fn)", "inspect.ismethod(C().m)",
              "inspect.isclass(C)",
              "[k for k, _ in inspect.getmembers(C(), inspect.ismethod)]",
              "inspect.getattr_static(C, 'cm')"
-             ".__class__.__name__", "inspect.getmodule(f) is None", "inspect.getdoc(f)",
-             "str(inspect.signature(f))",
+             ".__class__.__name__", "inspect.getmodule(fn) is None", "inspect.getdoc(fn)",
+             "str(inspect.signature(fn))",
              "[p.kind.name for p in inspect.signature(C.m).parameters.values()]",
              "types.DynamicClassAttribute",
-             "inspect.signature(f).replace(parameters=[])", "inspect.signature(f).bind(1, "
-             "k=3).args", "f.__code__"
-             ".co_name", "inspect.isgeneratorfunction(f)", "types.GenericAlias(list, int)",
+             "inspect.signature(fn).replace(parameters=[])", "inspect.signature(fn).bind(1, "
+             "k=3).args", "fn.__code__"
+             ".co_name", "inspect.isgeneratorfunction(fn)", "types.GenericAlias(list, int)",
              "types.NoneType is "
              "type(None)", "isinstance(int | str, types.UnionType)", "type('D', (C,), {'q': "
              "n})().q", "C.cm() is C",
-             "types.CellType(n).cell_contents", "inspect.getcallargs(f, 1)", "mp.get('q', t)",
+             "types.CellType(n).cell_contents", "inspect.getcallargs(fn, 1)", "mp.get('q', t)",
              "[*mp]", "del ns.a\n"
              "R.append(vars(ns))", "types.resolve_bases((C,))", "types.prepare_class('N')[1]",
              "C().sm()"),
