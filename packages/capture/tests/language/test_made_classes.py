@@ -138,6 +138,41 @@ CLASSES = {
     "data derived": "@dataclasses.dataclass\nclass A:\n    k: int = 2\n@dataclasses.dataclass\n"
     "class C(A):\n    j: int = dataclasses.field(kw_only=True, default=4)",
     "data after": "class A:\n    k: object = t\nC = dataclasses.dataclass(A)",
+    "registering": "class C(Registering): k = 1",
+    "registering with names": "class A:\n    def __init_subclass__(cls, tag=0, **more):\n"
+    "        super().__init_subclass__(**more)\n        cls.tag = tag\n"
+    "class C(A, tag=n):\n    k = 2\n    def m(self, x): return x * self.tag",
+    "told its name": "class C:\n    k = Named()",
+    "told its name here": "class N:\n    def __set_name__(self, owner, name):\n"
+    "        owner.names = getattr(owner, 'names', ()) + (name,)\n"
+    "    def __get__(self, o, kind=None): return 4\nclass C:\n    k = N()\n    j = N()\n"
+    "    def m(self, x): return x * len(self.names)",
+    "told and raises": "class N:\n    def __set_name__(self, owner, name): raise KeyError(name)\n"
+    "class C: k = N()",
+    "metaclass": "class C(metaclass=Meta): k = 1",
+    "of a metaclass": "class A(metaclass=Meta): pass\nclass C(A): k = 1",
+    "metaclass made here": "class M(type):\n    def __new__(mcs, name, bases, space, **more):\n"
+    "        space['added'] = len(more)\n"
+    "        return super().__new__(mcs, name, bases, space)\n"
+    "    def __init__(cls, name, bases, space, **more):\n        cls.told = name\n"
+    "class C(metaclass=M, z=1):\n    k = n\n    def m(self, x): return x * self.k + self.added",
+    "metaclass that prepares": "class M(type):\n    @classmethod\n"
+    "    def __prepare__(mcs, name, bases): return {'k': n}\n"
+    "class C(metaclass=M):\n    def m(self, x): return x * self.k",
+    "metaclass that keeps": "class M(type):\n    def __setattr__(cls, name, value):\n"
+    "        super().__setattr__(name, [value])\nclass C(metaclass=M): pass\nC.k = n",
+    "abstract metaclass": "class M(abc.ABCMeta):\n    def __len__(cls): return 7\n"
+    "class C(metaclass=M):\n    k = 1\n    @abc.abstractmethod\n    def m(self): ...",
+    "metaclass with hooks": "class A(metaclass=Meta):\n"
+    "    def __init_subclass__(cls): cls.k = cls.__name__\nclass C(A): pass",
+    "function as metaclass": "def make(name, bases, space, **more):\n"
+    "    return type(name, bases, {**space, 'k': sorted(more)})\n"
+    "class C(metaclass=make, z=1): j = 1",
+    "entries": "class A:\n    def __mro_entries__(self, bases): return (Base,)\n"
+    "class C(A()): j = 3",
+    "conflict": "class A(metaclass=Meta): pass\nclass M(type): pass\nclass C(A, metaclass=M): pass",
+    "unknown keyword": "class C(z=1): pass",
+    "base that is none": "class C(n): pass",
     "mutable default": "@dataclasses.dataclass\nclass C:\n    k: list = []",
     "bad order": "@dataclasses.dataclass\nclass C:\n    k: int = 1\n    j: int",
     "bad slots": "class C:\n    __slots__ = ('k',)\n    k = 1",
@@ -148,10 +183,6 @@ CLASSES = {
 }
 #: what ends the graph, by the reason
 BROKEN = {
-    "registering": "class C(Registering): k = 1",
-    "told its name": "class C:\n    k = Named()",
-    "metaclass": "class C(metaclass=Meta): k = 1",
-    "of a metaclass": "class A(metaclass=Meta): pass\nclass C(A): k = 1",
     "checks": "class C(abc.ABC):\n    k = 1\n    @classmethod\n"
     "    def __subclasshook__(cls, o): return True",
     "of a generic": "class C(typing.Generic[typing.TypeVar('T')]): k = 1",
@@ -277,7 +308,6 @@ ENDS = {
     "vars(C).get('p')": {"all"},
     "setattr(C, 'k', 9), C.k": {"slots", "slots in a list"},
     "delattr(C, 'k'), hasattr(o, 'k')": {"slots", "slots in a list"},
-    "type('D', (C,), {'z': t})": {"abstract", "still abstract"},
     "functools.partial(C.m, o)(t)": {"module"},
     "o.m(t)": {"module"},
     "super(C, o).m(t)": {"module"},

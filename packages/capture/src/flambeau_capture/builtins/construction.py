@@ -73,6 +73,9 @@ def instantiate(
     if rule.action is Action.BREAK:
         raise Break(rule.reason, f"call of {kind.describe()}")
     if rule.action is Action.EVALUATE:
+        more = len(args) + len(kwargs) > 1
+        if more and isinstance(python_class, enum.EnumMeta) and not len(python_class):
+            raise Break("FB0020", f"call of {kind.describe()}")  # it makes an enumeration
         return evaluate_call(tx, python_class, args, kwargs)
     if rule.action is Action.GRAPH:
         return graph_call(tx, "call_function", python_class, args, kwargs)

@@ -16,7 +16,6 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.class_making import make_by_type
 from flambeau_capture.source import ConstantSource, answers_attributes
 from flambeau_capture.values.base import (
     Args,
@@ -211,13 +210,6 @@ def _abc_check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """`ABCMeta.__instancecheck__` and `__subclasscheck__`, called by a metaclass of the program."""
     asked = args[1].python_class if isinstance(args[1], ClassValue) else args[1].cls
     return Constant(is_subclass(tx, asked, class_of(args[0])))
-
-
-@handles(type)
-def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if len(args) != 1:
-        return make_by_type(tx, args, kwargs)
-    return tx.wrap_new(args[0].cls)
 
 
 def _name_of(value: Value) -> str:

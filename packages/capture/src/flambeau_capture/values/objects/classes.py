@@ -245,6 +245,11 @@ class ClassValue(SpecialMethods):
             return Constant(self.python_class in asked.__mro__)
         if name == "__call__":
             return self.call(tx, args, kwargs)
+        if name == "__init__":  # as `type` has it
+            return Constant(None)
+        if name == "__init_subclass__":  # as `object` has it
+            native = vars(object)[name].__get__(None, self.python_class)
+            return Constant(evaluate(tx, native, *args, **dict.fromkeys(kwargs)))
         if name in ("__eq__", "__ne__"):
             same = isinstance(args[0], ClassValue) and args[0].python_class is self.python_class
             return Constant(same == (name == "__eq__"))
