@@ -14,16 +14,18 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.construction import initialize
 from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.identity import known_in
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.dicts import DictValue, pairs_of
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import describe_call, handles, makes
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.attributes import assume_making, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.library_classes import BY_LIBRARY, LibraryBody, make_by_library
 from flambeau_capture.values.objects.made_classes import make_class
 from flambeau_capture.values.registry import trusted_class
+from flambeau_capture.values.wrap import TypingValue
 
 
 def make_by_statement(
@@ -38,18 +40,24 @@ def make_by_statement(
         meta = tx.wrap_new(bases[0].cls if bases else type)
     if isinstance(meta, ClassValue):
         meta = tx.wrap_new(_most_derived(tx, meta.python_class, bases))
-    namespace: Value = DictValue(tx=tx)
+    by_library = isinstance(meta, ClassValue) and known_in(meta.python_class, BY_LIBRARY)
+    namespace: Value = LibraryBody(tx=tx) if by_library else DictValue(tx=tx)
     given = [name, TupleValue(bases)]
     if not isinstance(meta, ClassValue):
         if has_attr(tx, meta, "__prepare__"):
             raise Break("FB0020", f"__prepare__ of {meta.describe()}")
-    elif not _prepares_as_type(meta.python_class):
+    elif not by_library and not _prepares_as_type(meta.python_class):
         namespace = tx.call(tx.get_attr(meta, "__prepare__"), given, named)
     if not isinstance(namespace, DictValue):
         raise Break("FB0020", f"a class statement in {namespace.describe()}")
     run(namespace)
     if bases != before:
         namespace.store(tx, Constant("__orig_bases__"), TupleValue(before))
+    if by_library:
+        assert isinstance(meta, ClassValue)
+        if named or namespace.contains(tx, Constant("__classcell__")):
+            raise Break("FB0020", f"{meta.describe()} with names, or with super()")
+        return make_by_library(tx, meta, name, bases, namespace)
     cell = namespace.lookup(tx, Constant("__classcell__"))
     made = tx.call(meta, [*given, namespace], named)
     if isinstance(cell, CellValue) and cell.content is not made and isinstance(made, ClassValue):
@@ -68,11 +76,21 @@ def _resolved(tx: Tracer, bases: Sequence[Value]) -> Iterator[Value]:
         if isinstance(base, ClassValue) or not has_attr(tx, base, "__mro_entries__"):
             yield base
             continue
-        entries = tx.call(tx.get_attr(base, "__mro_entries__"), [TupleValue(list(bases))], {})
+        entries = _entries(tx, base, bases)
         if entries.cls is not tuple:
             tx.raise_error(TypeError, "__mro_entries__ must return a tuple")
         assert isinstance(entries, TupleValue)
         yield from entries.parts()
+
+
+def _entries(tx: Tracer, base: Value, bases: Sequence[Value]) -> Value:
+    """`base.__mro_entries__(bases)`."""
+    if not isinstance(base, TypingValue):
+        method = tx.get_attr(base, "__mro_entries__")
+        return tx.call(method, [TupleValue(list(bases))], {})
+    with needing("FB0020", lambda error: f"{base.describe()} beside {error}"):
+        known = tuple(one.as_python() for one in bases)
+    return tx.wrap_new(evaluate(tx, base.real.__mro_entries__, known))
 
 
 _CONFLICT = (

@@ -137,7 +137,7 @@ class MadeClass(ClassValue):
         self.unknown("method '__subclasses__'")
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name == "__dict__":
+        if name in ("__dict__", "__members__"):
             self.unknown(f"attribute {name!r}")
         return super().get_attr(tx, name)
 
@@ -196,7 +196,7 @@ class MadeClass(ClassValue):
         tx.heap.changed()
         for name, part in vars(model).items():
             if id(part) not in before and type(part) not in LITERALS:
-                tx.heap.part(part, PartOfClass(self, part, _in_class, name))
+                tx.heap.part(part, PartOfClass(self, part, in_class, name))
         for name, field in model.__dataclass_fields__.items():
             tx.heap.part(field, PartOfClass(self, field, _field, name))
             shown = field.default is dataclasses.MISSING or type(field.default) in LITERALS
@@ -223,7 +223,7 @@ class MadeClass(ClassValue):
     reconstruct = Value.reconstruct
 
 
-def _in_class(kind: type, name: str) -> Any:
+def in_class(kind: type, name: str) -> Any:
     return vars(kind)[name]
 
 
@@ -269,6 +269,8 @@ def _new_model(tx: Tracer, value: Value, name: str) -> Any:
         return [model_of(tx, part, name) for part in value.parts()]
     if isinstance(value, SetValue) and value.cls is set:
         return set()
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return tuple(model_of(tx, part, name) for part in value.parts())
     if isinstance(value, ObjectValue):
         if value.real is not None:
             return value.real
@@ -297,7 +299,7 @@ def make_class(
     """`maker.__new__(meta, name, bases, namespace, **kwargs)`, of `type` or of `abc.ABCMeta`. What
     the program's code does as a class is made is interpreted; nothing runs it again."""
     entries = {str(key.as_python()): value for key, value in namespace.entries()}
-    kinds = tuple(_base(base) for base in bases)
+    kinds = tuple(base_of(base) for base in bases)
     if "__subclasshook__" in entries:
         raise Break("FB0020", "the class has __subclasshook__")
     notified = [key for key, value in entries.items() if _is_notified(value)]
@@ -318,7 +320,7 @@ def make_class(
     made = MadeClass(tx, model, _make, given)
     for key, part in vars(model).items():
         if key not in model_space and type(part) not in LITERALS:
-            tx.heap.part(part, PartOfClass(made, part, _in_class, key))
+            tx.heap.part(part, PartOfClass(made, part, in_class, key))
     cell = entries.get("__classcell__")
     if isinstance(cell, CellValue):
         cell.write(tx, made)
@@ -327,6 +329,7 @@ def make_class(
     if hook is not None:
         tx.call(super_attribute(tx, made, made, "__init_subclass__"), [], kwargs)
     elif kwargs:
+        _refuse_of_library(kinds)
         words = dict.fromkeys(kwargs)
         evaluate(tx, lambda: super(model, model).__init_subclass__(**words))
     return made
@@ -365,6 +368,13 @@ def _hook(meta: type, kinds: Sequence[type]) -> type | None:
     return own[0]
 
 
+def _refuse_of_library(kinds: Sequence[type]) -> None:
+    """A library's hook takes what `object` refuses."""
+    known = next((find_in_class(kind, "__init_subclass__") for kind in kinds), None)
+    if known is not None and known[0] is not object:
+        raise Break("FB0020", f"class {known[0].__name__} takes names")
+
+
 class _Deaf:
     """Stands before the bases of a class in the making: their hooks are not called."""
 
@@ -382,7 +392,7 @@ def _make(
     maker: Any, meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any],
     notified: Sequence[str], deaf: bool,
 ) -> type:  # fmt: skip
-    """A class, without a call of the hooks of the program. notified: names of what has such a hook."""
+    """A class, without a call of the program's hooks. notified: names of what has one."""
     space = {key: None if key in notified else value for key, value in namespace.items()}
     by = type("Deaf", (meta,), {"__slots__": (), "mro": _deafened}) if deaf else meta
     made: Any = maker.__new__(by, name, bases, space)
@@ -394,7 +404,7 @@ def _make(
     return made  # type: ignore[no-any-return]
 
 
-def _base(base: Value) -> type:
+def base_of(base: Value) -> type:
     if not isinstance(base, ClassValue):
         raise Break("FB0020", f"a class derives from {base.describe()}")
     kind = base.python_class
