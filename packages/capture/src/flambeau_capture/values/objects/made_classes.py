@@ -49,6 +49,15 @@ _UNBOUND = (TensorValue, ListValue, DictValue, SetValue, TupleValue, SymbolValue
 _OF_FIELDS = frozenset(dataclasses.Field.__slots__) - {"metadata"}
 
 
+#: special methods that a class takes when it is made, without more
+_SET_LATER = frozenset({
+    "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__hash__", "__len__", "__call__",
+    "__iter__", "__next__", "__contains__", "__getitem__", "__setitem__", "__delitem__",
+    "__enter__", "__exit__", "__repr__", "__str__", "__bool__", "__add__", "__radd__", "__mul__",
+    "__rmul__", "__sub__", "__rsub__", "__neg__", "__init__", "__format__", "__match_args__",
+})  # fmt: skip
+
+
 class MadePart(Value):
     """What a call makes for a class to have: a property, a static method, a field."""
 
@@ -178,7 +187,8 @@ class MadeClass(ClassValue):
         """What instances are laid out by, or Python finds by itself, stays."""
         found = find_in_class(self.python_class, name)
         slot = found is not None and isinstance(found[1], types.MemberDescriptorType)
-        if name.startswith("__") or slot:
+        laid_out = name.startswith("__") and name not in _SET_LATER
+        if laid_out or slot:
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is {done}")
 
     def decorate(self, tx: Tracer, kwargs: Kwargs) -> None:
