@@ -25,6 +25,9 @@ DEFINED = {
     "Ending": "class Ending:\n    def __init__(self, k): self.k = k\n"
     "    def __del__(self): LOG.append('end')",
     "Plain": "class Plain:\n    pass",
+    "Own": "class Own(Exception):\n    pass",
+    "failing": "def failing(k):\n    raise ExceptionGroup('g', [Own(k), KeyError('b'), "
+    "ExceptionGroup('h', [Own(9), ValueError(k)])])",
 }
 #: what a deque's iterators notice, and what they do not
 ON_DEQUES = (
@@ -62,6 +65,41 @@ ONE_GRAPH = {
     "names of built-in classes": "for o in (collections.OrderedDict, types.SimpleNamespace(), "
     "collections.deque, functools.partial(len), itertools.count()):\n    try: o.none\n"
     "    except AttributeError as e: R.append(str(e))",
+    "total_ordering of a class made here": "@functools.total_ordering\nclass O:\n"
+    "    def __init__(self, k): self.k = k\n    def __eq__(self, o): return self.k == o.k\n"
+    "    def __lt__(self, o): return self.k < o.k\nR.append((O(1) <= O(2), O(1) >= O(3)))",
+    "special methods that are set": "class C: pass\nC.__len__ = lambda self: 2\n"
+    "C.__init__ = lambda self, k=3: setattr(self, 'k', k)\nR.append((len(C()), C(4).k))",
+    "except*: two clauses": "try: failing(1)\nexcept* Own as e: R.append((len(e.exceptions), "
+    "str(e)))\nexcept* Exception as e: R.append(repr(e))",
+    "except*: what is left": "try:\n    try: failing(1)\n    except* (KeyError, TypeError) as e: "
+    "R.append(repr(e))\nexcept ExceptionGroup as e: "
+    "R.append((repr(e), e.__context__, e.__cause__))",
+    "except*: raised, raised again": "try:\n    try: failing(1)\n    except* Own: pass\n"
+    "    except* LookupError: raise\n    except* ValueError as e: raise KeyError('new')\n"
+    "except ExceptionGroup as e: R.append((repr(e), [repr(k.__context__) for k in e.exceptions]))",
+    "except*: raised by name": "try:\n    try: failing(1)\n    except* Own as e: raise e\n"
+    "    except* KeyError as e: raise Own(2) from e\nexcept Exception as e: R.append(repr(e))",
+    "except*: one exception": "try: raise Own(1)\nexcept* Own as e: R.append(repr(e))\ntry:\n"
+    "    try: raise Own(2)\n    except* KeyError: pass\nexcept Own as e: R.append(e.args)",
+    "except*: classes that it refuses": "try:\n    try: raise Own(1)\n"
+    "    except* ExceptionGroup: pass\nexcept TypeError as e: R.append(str(e))",
+    "except*: none raised": "try: R.append(1)\nexcept* Own: R.append(2)\nelse: R.append(3)\n"
+    "finally: R.append(4)",
+    "except*: in a loop": "for k in (1, 2):\n    try: failing(k)\n    except* Own as e:\n"
+    "        t = t + len(e.exceptions)\n    except* Exception: R.append(k)",
+    "groups: own derive": "class G(ExceptionGroup):\n"
+    "    def derive(self, excs): return G(self.message + '!', excs)\n"
+    "try: raise G('m', [Own(1), KeyError(2)])\nexcept* Own as e: R.append((type(e).__name__, "
+    "str(e)))\nexcept* KeyError as e: R.append(e.message)",
+    "groups: notes": "g = ExceptionGroup('g', [Own(1), KeyError(2)])\ng.add_note('why')\n"
+    "try: raise g\nexcept* Own as e: R.append((e.__notes__, e is g))\n"
+    "except* KeyError as e: R.append(e.__notes__)",
+    "groups: taken apart": "try: failing(1)\nexcept ExceptionGroup as e:\n"
+    "    R.append(list(map(repr, e.split(Own))))\n    R.append(e.subgroup(OSError))\n"
+    "    R.append(repr(e.subgroup((KeyError, ValueError))))\n"
+    "    R.append(repr(e.derive([Own(3)])))\n"
+    "    R.append(repr(e.split(lambda one: isinstance(one, KeyError))[0]))",
     "classes of typing": "for k in (typing.List, typing.List[int], typing.Union[int, str], "
     "typing.Optional[int], typing.Callable, typing.Any, typing.Sized, typing.Literal['a'], "
     "list[int], int | str, int | list[int], (list, list[int])):\n    for ask, a in ((isinstance, "

@@ -153,7 +153,7 @@ class FunctionValue(Value):
         self.unknown(f"attribute {name!r}")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if self.real is not None and name.startswith("__"):
+        if self.real is not None and name.startswith("__") and name not in _WORDS:
             raise Break("FB0019", f"attribute {name!r} of a function is set")
         if isinstance(vars(types.FunctionType).get(name), _KEPT_IN_PLACE):
             like: Any = next((kind for kind in (dict, tuple) if issubclass(value.cls, kind)), None)
@@ -225,6 +225,8 @@ def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
 #: attributes that are no entries of `__dict__`
 _HIDDEN = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__",
            "__defaults__", "__kwdefaults__")  # fmt: skip
+#: what nothing but a look at the function shows
+_WORDS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 #: what a function keeps elsewhere than in `__dict__`, and what of it may be any value of its class
 _KEPT_IN_PLACE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _SET = frozenset({"__doc__", "__module__", "__annotations__", "__defaults__", "__kwdefaults__"})
