@@ -12,7 +12,7 @@ _BODY = (
     "$<got = yield $<t;;n;;k;;xs>$;;got = k;;got = ((yield k), (yield n));;"
     "got = yield from inner(k);;got = yield from xs;;got = yield;;for j in range(k): got = "
     "yield j;;"
-    "while (got := (yield k)) is None: k += 1>$"
+    "while (got := (yield k)) is None and k < 5: k += 1>$"
 )
 _DRIVEN = (
     "[*g(2)]", "next(g(n))", "next(g(1), 'none')", "sum(j for j in g(2) if isinstance(j, int))",

@@ -1,6 +1,6 @@
-"""Exception groups as `except*` and their methods take them apart.
+"""Exception groups as `except*` and their methods split them.
 
-In: an exception, a condition on exceptions. Out: the group of those that meet it, and of the rest.
+In: an exception, a condition. Out: the group of those that it holds for, and of the others.
 Invariant: what a part of a group says of where and why it was raised is what the whole says; PEP
 654 has the rules.
 """
@@ -28,7 +28,7 @@ def is_group(error: Value) -> bool:
 
 
 def split(tx: Tracer, error: Value, holds: Condition) -> tuple[Value | None, Value | None]:
-    """What of a group meets a condition, and what does not."""
+    """What of a group a condition holds for, and what does not."""
     if holds(error):
         return error, None
     if not is_group(error):
