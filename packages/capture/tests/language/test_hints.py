@@ -286,16 +286,16 @@ class Made:
         return t * 2
 
 
-class Kind(type):
-    """A metaclass of the program's own."""
-
-
 @pair("FB0020")
 def _():
     def broken(t):
         t = t + 1
 
-        class Inside(metaclass=Kind):
+        class Inside:
+            @classmethod
+            def __subclasshook__(cls, other):
+                return True
+
             def double(self, t):
                 return t * 2
 

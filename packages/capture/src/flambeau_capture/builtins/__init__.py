@@ -6,6 +6,8 @@ import, registers what it handles.
 
 from flambeau_capture.builtins import (
     cached_functions,
+    class_making,
+    class_statements,
     construction,
     containers,
     introspection,
