@@ -208,6 +208,13 @@ class DynamismTracker:
         another length at every call, and its first dimension is open from the first on."""
         self._seen(code).sized_by_data = Local(f"___stack_{place}").name()
 
+    def left_by_data(self, code: CodeType, source: Source, sizes: Sequence[Any]) -> None:
+        """The same for a variable that a graph leaves to a resume function: for the dimensions that
+        depend on data."""
+        found = {dim for dim, size in enumerate(sizes) if compat.own_data_symbols(size)}
+        if found:
+            self._seen(code).open.setdefault((source.name(), len(sizes)), set()).update(found)
+
     def data_sizes(self, code: CodeType) -> bool:
         """Whether what depends on data is a symbol."""
         taken = {"sizes", "data"} <= self._taken
