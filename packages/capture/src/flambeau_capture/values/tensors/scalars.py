@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -185,7 +186,7 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
                 else bound.as_python()
                 for bound, none in zip(key.bounds, (0, sizes[dim]))
             ]
-            for low, high in zip([0, *ends], [*ends, sizes[dim]]):
+            for low, high in combinations([0, *ends, sizes[dim]], 2):  # each is to be known
                 condition = low <= high
                 if isinstance(condition, torch.SymBool):
                     require_number(tx, symbol_value(tx, condition), f"a slice of [{low}:{high}]")
