@@ -1,6 +1,5 @@
-"""torch's operators of control flow at open sizes, with gradients: one graph for all sizes, and what
-Python's own loop or branch gives. In eager, torch compiles them itself, so that Python's is the
-reference."""
+"""torch's operators of control flow at open sizes, with gradients: one graph for all sizes, and
+what Python's own loop or branch gives, as torch compiles them itself in eager."""
 
 from __future__ import annotations
 
