@@ -51,7 +51,7 @@ from flambeau_capture.emit.frame import (
 )
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
-from flambeau_capture.errors import BackendError
+from flambeau_capture.errors import BackendError, ConstraintViolation
 from flambeau_capture.frame.eager_rerun import (
     AsItIs,
     CallsThatRaise,
@@ -146,6 +146,8 @@ class FrameConversion:
             except CaptureAgain as again:
                 again.note()
                 stop_at = reason = None
+            except ConstraintViolation:
+                raise
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
                 stop_at = reason = None
