@@ -1,5 +1,5 @@
 """Marks of sizes beside the policy of the compile: eager's answers in every call, as few graphs as
-the mark says, and an error that names the line which makes a constant of what was marked dynamic."""
+the mark says, and an error that names the line by which a marked size is made a constant."""
 
 from __future__ import annotations
 
