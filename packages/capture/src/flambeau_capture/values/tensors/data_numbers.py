@@ -180,7 +180,7 @@ def _short_mask(tensor: TensorValue) -> torch.Tensor | None:
     """The mask of one dimension whose positions `nonzero` gives, where it may be unrolled."""
     mask = tensor.node.args[0]
     of = mask.meta["val"] if isinstance(mask, fx.Node) else None
-    if of is None or of.dim() != 1 or not isinstance(of.shape[0], int) or of.shape[0] > _MOST:
+    if of is None or of.dim() != 1 or not isinstance(of.shape[0], int) or of.shape[0] > MOST_TURNS:
         return None
     return of if isinstance(of, torch.Tensor) else None
 
@@ -215,7 +215,7 @@ def _counts(
     counter = counter or tensor.node
     args, kwargs = counter.args, counter.kwargs
     least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
-    if not isinstance(least, int) or not 0 < least <= _MOST:
+    if not isinstance(least, int) or not 0 < least <= MOST_TURNS:
         return None
     said = "a loop over counts, as if no number were beyond `minlength`"
     if not _is_in_general(tx, count, least, said):
@@ -230,7 +230,7 @@ def _is_in_general(tx: Tracer, count: torch.SymInt, known: int, said: str) -> bo
 
 
 _ROWS = {"nonzero": _positions, "argwhere": _positions, "bincount": _counts}
-_MOST = 256
+MOST_TURNS = 256
 """A loop of more iterations is no part of a graph."""
 
 
