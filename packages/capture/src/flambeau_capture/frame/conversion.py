@@ -51,7 +51,7 @@ from flambeau_capture.emit.frame import (
 )
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
-from flambeau_capture.errors import BackendError
+from flambeau_capture.errors import BackendError, ConstraintViolation
 from flambeau_capture.frame.eager_rerun import (
     AsItIs,
     CallsThatRaise,
@@ -146,6 +146,8 @@ class FrameConversion:
             except CaptureAgain as again:
                 again.note()
                 stop_at = reason = None
+            except ConstraintViolation:
+                raise
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
                 stop_at = reason = None
@@ -294,7 +296,7 @@ class FrameConversion:
         except (AssembleError, StackError, CannotResume, Break) as error:
             self._stop_further_out(ended, error)
         code = self._compile(session, plan, number, ended.chain)
-        self._note_dynamics(names.latest, report)
+        self._note_dynamics(names.latest, ended.chain, report)
         self.outcome, self.stopped, self.in_parts = "break", report, True
         report = self._explained(report)
         self.converter.records.breaks.append(report)
@@ -302,10 +304,16 @@ class FrameConversion:
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
 
-    def _note_dynamics(self, made: Sequence[Resumption], report: BreakReport) -> None:
+    def _note_dynamics(
+        self, made: Sequence[Resumption], chain: Sequence[Suspended], report: BreakReport
+    ) -> None:
         """What is another from call to call where the function goes on."""
         dynamics = self.converter.dynamics
+        left = {one.frame.prepared.body.code: one.frame.variables for one in chain}
         for each in made:
+            for name, value in left.get(each.origin.code, {}).items():
+                if isinstance(value, TensorValue) and name in each.arguments:
+                    dynamics.left_by_data(each.code, Local(name), value.fake.shape)
             code = each.origin.code
             own = code.co_varnames[: argument_count(code)]
             dynamics.assigned(each.code, [name for name in each.arguments if name not in own])

@@ -146,6 +146,12 @@ def cond_call(
     return select(predicate, yes(*chosen), no(*other))
 
 
+def body_call(body: Body, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """What a body gives, whatever is decided: one tensor, or several."""
+    found = body(*tensors)
+    return found if isinstance(found, tuple) else (found,)
+
+
 def _needs_grad(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad  # an open number is none
 
@@ -199,11 +205,18 @@ def select(predicate: Tensor, one: Any, other: Any) -> Any:
 
 def while_call(test: Body, body: Body, counts: tuple[int, int, int], *tensors: Tensor) -> Any:
     """`while test(*carried): carried = body(*carried)`. counts: how many tensors are carried, how
-    many more the test takes, and the body."""
-    if compat.foreign_modes():
-        raise NotImplementedError("a loop whose length depends on data is not traced")
+    many more the test takes, and the body. Whoever traces it sees torch's own operator."""
     carried, of_test, _ = counts
     state = tensors[:carried]
+    if compat.foreign_modes():
+        taken = range(carried)
+        places = (
+            (*taken, *range(carried, carried + of_test)),
+            (*taken, *range(carried + of_test, len(tensors))),
+        )
+        sides = (_of_places(tensors, *side) for side in zip((test, body), places))
+        more = tuple(each for each in tensors[carried:] if isinstance(each, Tensor))
+        return torch.ops.higher_order.while_loop(*sides, state, more)
     first, second = tensors[carried : carried + of_test], tensors[carried + of_test :]
     while bool(test(*state, *first)):
         state = tuple(body(*state, *second))

@@ -14,6 +14,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
+from flambeau_capture.bytecode.flow import ends_loop
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.graph.functions import ERRORS
@@ -78,12 +79,24 @@ def _truth(frame: Frame, value: Value) -> bool:
         for truth in (True, False):
             if _assume_number(frame, value, truth):
                 return truth
+    if isinstance(value, SymbolValue) and value.by_data and value.known_truth() is None:
+        if _repeats(frame):
+            frame.tx.shapes.settle(value.number)
     if isinstance(value, TensorValue):
         for decide in (_check, _assume):
             for truth in (True, False):
                 if decide(frame, value, truth):
                     return truth
     return value.truth(frame.tx)
+
+
+def _repeats(frame: Frame) -> bool:
+    """Whether a jump decides if a `while` loop goes on, or a recursion: in general it would for
+    ever, so that no count is taken as in general there."""
+    outer = frame.tx.frames[: frame.tx.frames.index(frame)]
+    return any(one.code is frame.code for one in outer) or ends_loop(
+        frame.prepared.body, frame.current
+    )
 
 
 def _is_open(tx: Any, value: TensorValue) -> bool:
