@@ -95,9 +95,6 @@ OF_TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "leaky_relu_backward": lambda x, y: aten.leaky_relu_backward(x, y, 0.1, False),
     "threshold_backward": lambda x, y: aten.threshold_backward(x, y, 0.5),
     "native_dropout_backward": lambda x, y: aten.native_dropout_backward(x, y > 1, 2.0),
-    "slice_scatter": lambda x, y: torch.slice_scatter(x, y[:1], 0, 0, 1),
-    "select_scatter": lambda x, y: torch.select_scatter(x, y[0], 0, 0),
-    "diagonal_scatter": lambda x, y: torch.diagonal_scatter(x, y.diagonal()),
 }
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "rows": lambda x: x,
