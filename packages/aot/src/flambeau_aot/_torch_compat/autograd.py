@@ -21,6 +21,9 @@ from flambeau_aot._torch_compat.tensors import version
 REENTRANT = "checkpoint with use_reentrant=True"
 """Metadata key of the nodes that such a checkpoint has made, where its body alone is traced."""
 
+FREED = "freed by a derivative"
+"""Metadata key of the nodes that a derivative inside of the traced program runs without keeping."""
+
 
 def sequence_number() -> int:
     """The number the next autograd node of this thread will get."""
@@ -153,6 +156,11 @@ def keeps_something(node: Any) -> bool:
     """Whether an autograd node keeps tensors, which a backward pass frees; taken for granted of one
     of C++, which shows none."""
     return type(node).__name__ == "CppFunction" or bool(kept_values(node))
+
+
+def was_freed(node: Any) -> bool:
+    """Whether the program has freed what an autograd node keeps, where it keeps something."""
+    return FREED in node.metadata and keeps_something(node)
 
 
 def watch_unpacking(node: Any, note: Callable[[Any], None]) -> None:

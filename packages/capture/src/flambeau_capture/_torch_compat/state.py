@@ -10,7 +10,7 @@ import contextlib
 import functools
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -232,6 +232,28 @@ def mark_history(tensors: Iterable[torch.Tensor], word: str) -> None:
     for tensor in tensors:
         node: Any = tensor.grad_fn
         if node is not None:
+            node.metadata[word] = True
+
+
+def mark_run(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], word: str) -> None:
+    """Leave a word in the metadata of the autograd nodes that a derivative of these outputs by
+    these inputs runs: those from which the engine goes on to an input."""
+    with torch._C.DisableTorchFunction():  # the mode that traces has its own answers
+        ends = {torch.autograd.graph.get_gradient_edge(tensor).node for tensor in inputs}
+        stack: list[tuple[Any, bool]] = [(tensor.grad_fn, False) for tensor in outputs]
+    order: list[Any] = []
+    seen: set[Any] = set()
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node is not None and node not in seen:
+            seen.add(node)
+            stack += [(node, True), *((other, False) for other in following(node))]
+    run: set[Any] = set()
+    for node in order:
+        if any(other in ends or other in run for other in following(node)):
+            run.add(node)
             node.metadata[word] = True
 
 

@@ -211,14 +211,23 @@ def while_call(test: Body, body: Body, counts: tuple[int, int, int], *tensors: T
     return tuple(tensor.clone() if id(tensor) in given else tensor for tensor in state)
 
 
+FREED = "freed by a derivative"
+"""What the history of a tensor says of the nodes that a derivative inside of the graph has run and
+not kept, to whoever traces the call: a later pass may not come to what they have saved."""
+
+
 def derivative_call(
     outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Any, **options: Any
 ) -> Any:
     """`torch.autograd.grad`. Whoever traces it may have to differentiate the outputs once more, and
-    frees nothing by it: there the graph is kept."""
-    if compat.foreign_modes():
-        options["retain_graph"] = True
-    return torch.autograd.grad(outputs, inputs, weights, **options)
+    frees nothing by it: there the graph is kept, and the history says what eager frees."""
+    if not compat.foreign_modes():
+        return torch.autograd.grad(outputs, inputs, weights, **options)
+    keep = options.pop("retain_graph", None)
+    found = torch.autograd.grad(outputs, inputs, weights, retain_graph=True, **options)
+    if not (options.get("create_graph", False) if keep is None else keep):
+        compat.mark_run(outputs, inputs, FREED)
+    return found
 
 
 def kept_call(derivative: Tensor, leaf: Tensor, dense: bool, own: bool) -> Tensor:
