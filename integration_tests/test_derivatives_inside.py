@@ -136,3 +136,44 @@ def test_backward_through_a_checkpoint(inside: bool, reentrant: bool) -> None:
             loss.backward()
         found.append((loss.detach(), x.grad))
     torch.testing.assert_close(*found)
+
+
+OPERATORS: dict[str, Make] = {
+    "exp": torch.exp, "square": lambda x: x * x, "sum": lambda x: x.sum(0), "clamp": torch.relu,
+    "view": lambda x: x.view(3, 1), "parts": lambda x: x.split(2)[0],
+}  # fmt: skip
+NODES: dict[str, Callable[[Any], Any]] = {
+    "name": lambda node: node.name(),
+    "class": lambda node: type(node).__name__,
+    "saved": lambda node: sorted(name for name in dir(node) if name.startswith("_saved")),
+    "inputs": lambda node: len(node.next_functions),
+    "prehook": lambda node: node.register_prehook(lambda g: (g[0] * 10, *g[1:])) and None,
+    "hook": lambda node: node.register_hook(lambda given, g: (given[0] + 1, *given[1:])) and None,
+    "there": lambda node: node is not None and bool(node),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("look", NODES)
+def test_nodes_of_autograd_are_eagers(look: str, later: bool) -> None:
+    for make in OPERATORS.values():
+
+        def run(x: Tensor, make: Make = make) -> Any:
+            before = x.sin()
+            made = make(before)
+            node = made.grad_fn
+            if not later:
+                found = NODES[look](node)
+            result = (made * made).sum() + before.sum()
+            return NODES[look](node) if later else found, result
+
+        found = []
+        for function in (run, flambeau.compile(run, backend="aot_eager")):
+            x = torch.tensor([0.5, 1.0, 2.0], requires_grad=True)
+            seen, result = function(x)
+            result.backward()
+            assert x.grad is not None
+            found.append((seen, result.item(), *x.grad.tolist()))
+        assert found[0][0] == found[1][0]
+        assert found[0][1:] == pytest.approx(found[1][1:], rel=1e-5)
