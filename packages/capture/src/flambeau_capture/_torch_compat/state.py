@@ -257,12 +257,17 @@ def mark_run(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], wo
             node.metadata[word] = True
 
 
+_OLDER_VMAP = torch._C._dispatch_key_parse("VmapMode")
+
+
 def foreign_modes() -> bool:
-    """Whether a transform of functorch, forward-mode differentiation, a dispatch mode, a function
-    mode other than a default device, torch.jit.trace or torch.fx is at work."""
+    """Whether a transform of functorch, a `vmap` of the older kind, forward-mode differentiation, a
+    dispatch mode, a function mode other than a default device, torch.jit.trace or torch.fx is at
+    work."""
     return bool(
         forward_ad_level() >= 0  # a tensor's tangent is seen by torch's operators alone
         or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._dispatch_tls_is_dispatch_key_included(_OLDER_VMAP)
         or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack()
         or any(type(mode) is not DeviceContext for mode in _mode_stack())
