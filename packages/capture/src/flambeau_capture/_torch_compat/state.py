@@ -235,6 +235,21 @@ def mark_history(tensors: Iterable[torch.Tensor], word: str) -> None:
             node.metadata[word] = True
 
 
+def keep_in_history(tensors: Iterable[torch.Tensor], word: str, value: Any) -> None:
+    """Leave a value in the metadata of the autograd nodes that have made these tensors."""
+    with torch._C.DisableTorchFunction():  # the mode that traces has its own answers
+        for tensor in tensors:
+            if tensor.grad_fn is not None:
+                tensor.grad_fn.metadata[word] = value
+
+
+def kept_in_history(tensors: Iterable[torch.Tensor], word: str) -> Any:
+    """What `keep_in_history` has left there."""
+    with torch._C.DisableTorchFunction():
+        nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    return next(node.metadata[word] for node in nodes if word in node.metadata)
+
+
 def mark_run(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], word: str) -> None:
     """Leave a word in the metadata of the autograd nodes that a derivative of these outputs by
     these inputs runs: those from which the engine goes on to an input."""

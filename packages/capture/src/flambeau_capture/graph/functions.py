@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.utils import checkpoint as _checkpoint
+from torch.utils.hooks import BackwardHook
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import disabled
@@ -253,6 +254,63 @@ def hook_call(body: Body, tensor: Tensor, *lifted: Tensor) -> None:
         return disabled(body)(derivative, *lifted)  # it is captured already
 
     tensor.register_hook(hook)
+
+
+def hooked_inputs_call(count: int, places: tuple[int, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors among a module's arguments, which are `count` and have them at these places,
+    where backward hooks of the module get their derivatives."""
+    hook = BackwardHook(None, [], [])
+    arguments = _spread(count, places, tensors)
+    given = hook.setup_input_hook(arguments)
+    found = tuple(given[place] for place in places)
+    compat.keep_in_history(found, MODULE_HOOK, hook)
+    return found
+
+
+def hooked_outputs_call(
+    before: Body | None,
+    after: Body | None,
+    spec: tuple[int, tuple[int, ...], tuple[int, int]],
+    *tensors: Tensor,
+) -> Tensor:
+    """A module's result, of hooks that are bodies: one `before` the module's derivative, one
+    `after` it. spec: how many arguments the module has, and which of them get a derivative; where
+    the first body's own tensors begin and end, after the arguments and the result."""
+    count, wanted, (first, last) = spec
+    hook = compat.kept_in_history(tensors[: first - 1], MODULE_HOOK)
+
+    def run_before(_: None, outer: tuple[Any, ...]) -> Any:
+        return _run(before, outer, tensors[first:last])
+
+    def run_after(_: None, inner: tuple[Any, ...], outer: tuple[Any, ...]) -> Any:
+        given = *(inner[place] for place in wanted), *outer
+        found = _run(after, given, tensors[last:])
+        return None if found is None else _spread(count, wanted, found)
+
+    hook.user_pre_hooks += [run_before] * (before is not None)
+    hook.user_hooks += [run_after] * (after is not None)
+    found: Tensor = hook.setup_output_hook(tensors[first - 1])
+    return found
+
+
+def _run(body: Body | None, derivatives: tuple[Any, ...], others: tuple[Tensor, ...]) -> Any:
+    if any(derivative is None for derivative in derivatives):
+        raise RuntimeError(_UNDEFINED)
+    assert body is not None
+    return disabled(body)(*derivatives, *others)
+
+
+_UNDEFINED = (
+    "an undefined derivative comes to a backward hook of a module that was compiled for derivatives"
+    " that are there (FB0007); run the module uncompiled"
+)
+MODULE_HOOK = "backward hook of a module"
+
+
+def _spread(count: int, places: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
+    """So many values, these at their places, None elsewhere."""
+    found = dict(zip(places, values, strict=True))
+    return tuple(found.get(place) for place in range(count))
 
 
 def autograd_call(
