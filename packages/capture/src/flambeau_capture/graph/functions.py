@@ -316,19 +316,23 @@ def _spread(count: int, places: Sequence[int], values: Sequence[Any]) -> tuple[A
 def autograd_call(
     forward: Body,
     backward: Body,
-    bare: Body | tuple[str, str] | None,
-    spec: tuple[int, int, tuple[int, int], tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
+    cases: tuple[UndefinedCase, ...],
+    spec: tuple[int, int, int, tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
     once: bool,
     *tensors: Tensor,
 ) -> Any:
-    """A `torch.autograd.Function` of its bodies. bare: with `set_materialize_grads(False)`, the
-    backward for derivatives of which none is defined, or the class and text of the error that it
-    raises then. spec: how many of the tensors are its arguments, how many results it has, where
-    what is kept for the two backward bodies ends (after that it is kept unread), which of the
-    values that it keeps autograd is to watch for writes, which results have no derivative, and
-    which are arguments written to. once: whether it is marked with `once_differentiable`."""
-    kind = _KINDS[once, bare is not None]
-    return _apply(kind, forward, backward, bare, spec, *tensors)
+    """A `torch.autograd.Function` of its bodies. cases: with `set_materialize_grads(False)`, the
+    backward for derivatives of which some are undefined. spec: how many of the tensors are its
+    arguments, how many results it has, where what is kept for the backward body ends (after that it
+    is kept for the cases, or unread), which of the values that it keeps autograd is to watch for
+    writes, which results have no derivative, and which are arguments written to. once: whether it
+    is marked with `once_differentiable`."""
+    return _apply(_KINDS[once, bool(cases)], forward, backward, cases, spec, *tensors)
+
+
+UndefinedCase = tuple[tuple[bool, ...], Body | tuple[str, str], tuple[int, int]]
+"""Which derivatives are defined; the body that takes these, or the class and text of the error that
+it raises; from where to where what it needs is kept."""
 
 
 class _Function(torch.autograd.Function):
@@ -337,9 +341,9 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, forward: Body, backward: Body, bare: Any, spec: Any, *tensors: Tensor
+        ctx: Any, forward: Body, backward: Body, cases: Any, spec: Any, *tensors: Tensor
     ) -> Any:
-        arguments, results, ends, checked, without, dirty = spec
+        arguments, results, end, checked, without, dirty = spec
         found = forward(*tensors)
         kept = found[results:]
         ctx.save_for_backward(*(x if own else None for x, own in zip(kept, checked)))
@@ -347,7 +351,7 @@ class _Function(torch.autograd.Function):
         ctx.watches = any(checked)
         ctx.mark_non_differentiable(*(found[place] for place in without))
         ctx.mark_dirty(*(found[place] for place in dirty))
-        ctx.bodies, ctx.ends = (backward, bare), ends
+        ctx.body, ctx.end, ctx.cases = backward, end, cases
         ctx.missing = len(tensors) - arguments
         return tuple(found[:results])
 
@@ -356,14 +360,15 @@ class _Function(torch.autograd.Function):
         # reading what is saved is an error once it is freed; eager's backward reads nothing of it
         saved = ctx.saved_tensors if ctx.watches else ctx.kept
         kept = [b if a is None else a for a, b in zip(saved, ctx.kept)]
-        (backward, bare), (first, last) = ctx.bodies, ctx.ends
-        # the bodies are captured already
-        if bare is not None and all(derivative is None for derivative in derivatives):
-            if isinstance(bare, tuple):
-                raise getattr(builtins, bare[0], RuntimeError)(bare[1])
-            found = disabled(bare)(*kept[first:last])
-        else:
-            found = disabled(backward)(*derivatives, *kept[:first])
+        defined = tuple(derivative is not None for derivative in derivatives)
+        body, given, first, last = ctx.body, derivatives, 0, ctx.end
+        for pattern, other, ends in ctx.cases:
+            if pattern == defined:
+                body, given = other, tuple(x for x in derivatives if x is not None)
+                first, last = ends
+        if isinstance(body, tuple):
+            raise getattr(builtins, body[0], RuntimeError)(body[1])
+        found = disabled(body)(*given, *kept[first:last])  # it is captured already
         return (None, None, None, None, *found, *(None,) * ctx.missing)
 
 
