@@ -121,7 +121,7 @@ def outcome_inside(fn, passes):
     found = [None if each is None else each.tolist() for each in found]
     for place, kind in passes:
         try:
-            derived(results[place], None, kind)
+            results[place].sum().backward(**KINDS[kind])
         except RuntimeError as error:
             return [*found, str(error)[:30]]
         found.append([None if t.grad is None else t.grad.tolist() for t in leaves])
@@ -131,6 +131,7 @@ def outcome_inside(fn, passes):
 INSIDE = [*itertools.product((0, 1), ("x", "h", "leaves"), KINDS)]
 SEVERAL = [*((one,) for one in INSIDE), *itertools.product(INSIDE[::3], INSIDE[1::5])]
 OUTSIDE = [((0, "grad"),), ((1, "grad"),), ((1, "kept"), (0, "grad"), (1, "grad"))]
+OUTSIDE += [((0, "freed"), (1, "grad")), ((1, "differentiated"), (0, "kept"), (1, "grad"))]
 
 
 @pytest.mark.sweep(60)

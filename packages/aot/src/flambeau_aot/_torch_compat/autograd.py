@@ -206,19 +206,24 @@ def saved_where_checked(
     """The saved tensors of an autograd node, of which some may have been written to.
 
     before: their versions when they were saved. Raises what `ctx.saved_tensors` does if one that is
-    checked was written to, if hooks have packed one, or if this torch hands out no single ones.
+    checked was written to, if they are freed, if hooks have packed one, or if this torch hands out
+    no single ones.
     """
     try:
         return list(ctx.saved_tensors)
     except RuntimeError:
-        found = []
+        found, written = [], False
         for raw, known, was in zip(ctx._raw_saved_tensors, checked, before, strict=True):
             if getattr(raw, "unpack_hook", None) is not None or not hasattr(raw, "data"):
                 raise
             tensor = raw.data
-            if known and version(tensor) != was:
+            changed = version(tensor) != was
+            if known and changed:
                 raise
+            written = written or changed
             found.append(tensor)
+        if not written:
+            raise
         return found
 
 

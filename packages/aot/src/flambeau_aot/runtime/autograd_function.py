@@ -210,7 +210,8 @@ class Differentiation:
             raise refusal("AO0156")
         if higher.unrepeatable or (higher.refusal and torch.is_grad_enabled()):
             raise DoubleBackwardError(higher.refusal)
-        saved = self.read_for(ctx, given) if hasattr(ctx, "rest") else ctx.saved_tensors
+        alone = not self.in_turn and not hasattr(ctx, "rest")
+        saved = ctx.saved_tensors if alone else self.read_for(ctx, given, self.in_turn)
         pairs = zip(crossing.saved, saved, strict=False)
         known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
         if self.kept:

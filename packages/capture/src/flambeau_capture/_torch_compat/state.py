@@ -239,14 +239,15 @@ def keep_in_history(tensors: Iterable[torch.Tensor], word: str, value: Any) -> N
     """Leave a value in the metadata of the autograd nodes that have made these tensors."""
     with torch._C.DisableTorchFunction():  # the mode that traces has its own answers
         for tensor in tensors:
-            if tensor.grad_fn is not None:
-                tensor.grad_fn.metadata[word] = value
+            node: Any = tensor.grad_fn
+            if node is not None:
+                node.metadata[word] = value
 
 
 def kept_in_history(tensors: Iterable[torch.Tensor], word: str) -> Any:
     """What `keep_in_history` has left there."""
     with torch._C.DisableTorchFunction():
-        nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+        nodes: list[Any] = [x.grad_fn for x in tensors if x.grad_fn is not None]
     return next(node.metadata[word] for node in nodes if word in node.metadata)
 
 

@@ -119,10 +119,12 @@ def must_only_compute(
         why = "writes to a tensor"
     elif is_none(found):
         return
-    elif not all(isinstance(each, TensorValue) for each in answers):
-        why = "answers no tensor"
-    elif [_kind(each.fake) for each in answers] != [_kind(each) for each in like]:
-        why = "answers another kind of tensor"
+    else:
+        fakes = [each.fake for each in answers if isinstance(each, TensorValue)]
+        if len(fakes) < len(answers):
+            why = "answers no tensor"
+        elif [*map(_kind, fakes)] != [*map(_kind, like)]:
+            why = "answers another kind of tensor"
     if why:
         tx.heap.changed()
         raise Break(_REASON, f"a hook that {why}")
