@@ -320,7 +320,7 @@ def copy_that_shows(
     return None
 
 
-def apart_when_undefined(
+def separately_undefined(
     graph: GraphBuilder, outputs: Sequence[fx.Node]
 ) -> tuple[int, BreakReport] | None:
     """Where to stop before a function that is given which derivatives are undefined, if its results
