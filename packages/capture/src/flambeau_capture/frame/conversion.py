@@ -35,6 +35,7 @@ from flambeau_capture.builtins.autograd.gradients import (
     copy_that_shows,
     leaving_leaf,
     read_before_derivatives,
+    separately_undefined,
 )
 from flambeau_capture.bytecode.decode import argument_count
 from flambeau_capture.bytecode.listing import listing
@@ -344,6 +345,7 @@ class FrameConversion:
         earlier = (
             leaving_leaf(graph, outputs)
             or copy_that_shows(graph, outputs)
+            or separately_undefined(graph, outputs)
             or read_before_derivatives(graph, outputs, codes)
         )
         if earlier is not None:
