@@ -17,6 +17,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import UserLine
 from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.frame.dynamism import DynamismTracker, required_dims
+from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.guards.equality import PLAIN
 from flambeau_capture.interp.frame import Frame
@@ -32,6 +33,8 @@ _OF_THE_OBJECT_ITSELF = frozenset(
 
 class Assumptions:
     """The part of a tracer that says what its graph and bytecode rely on."""
+
+    shapes: SymbolicShapes
 
     def __init__(
         self, code: CodeType, origin: CodeType, options: Options, dynamics: DynamismTracker

@@ -357,7 +357,8 @@ _SPREADS = frozenset({"std", "var", "std_mean", "var_mean"})
 def _check_spread(tx: Tracer, name: str, nodes: Any, result: Any) -> None:
     """Check in the graph that data gives a spread enough elements: eager warns where there are too
     few, and its derivative divides by none as C++ does, not as Python."""
-    count, results, correction = _spread(*nodes, result)
+    args, kwargs = nodes
+    count, results, correction = _spread(args, kwargs, result)
     if not isinstance(count, torch.SymInt) or not isinstance(correction, int | float):
         return
     enough = count // results > correction if type(results) is not int or results else True

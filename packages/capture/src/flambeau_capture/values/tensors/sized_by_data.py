@@ -179,14 +179,15 @@ def pad_sequence(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | N
 
 def tensor_split(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """By a tensor of places: at the numbers that are read of it, which slices check."""
-    given = dict(zip(("input", "at", "dim"), args))
-    at = given.get("at", kwargs.get("tensor_indices_or_sections", kwargs.get("indices")))
-    if not isinstance(at, TensorValue) or at.fake.dim() != 1 or not tx.data_sizes():
+    names = "input", "tensor_indices_or_sections", "dim"
+    given = dict(zip(names, args)) | dict(kwargs)
+    x, at = given.get("input"), given.get("tensor_indices_or_sections", given.get("indices"))
+    if not isinstance(x, TensorValue) or not isinstance(at, TensorValue) or at.fake.dim() != 1:
         return None
-    if not isinstance(at.fake.shape[0], int) or at.fake.shape[0] > MOST_TURNS:
+    count = at.fake.shape[0]
+    if not isinstance(count, int) or count > MOST_TURNS or not tx.data_sizes():
         return None
-    dim = given.get("dim", kwargs.get("dim", _ZERO))
-    return tx.call_python(packing.tensor_split, [given.get("input", kwargs.get("input")), at, dim])
+    return tx.call_python(packing.tensor_split, [x, at, given.get("dim", _ZERO)])
 
 
 def cdist(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
