@@ -238,6 +238,7 @@ class FrameConversion:
             compat.set_grad_enabled(grad_mode)
         effects = session.heap.effects()
         self.changes = tuple(_changed(effects))
+        effects += session.heap.uses()
         mode = None if mode_now == grad_mode else mode_now
         own_of = session.heap.own_of
         state = FrameState(frame.prepared.body, frame.cells, effects, mode, generator_level, own_of)
@@ -283,7 +284,7 @@ class FrameConversion:
         number = None if session.graph.is_empty() else names.reserve()
         try:
             levels = levels_of(
-                ended.chain, session.heap.effects(), names.is_resumption(self.code), names.home
+                ended.chain, state.effects, names.is_resumption(self.code), names.home
             )
             names.latest.clear()
             plan = plan_break(state, levels, names)
