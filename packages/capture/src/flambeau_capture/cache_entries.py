@@ -76,6 +76,11 @@ class CacheEntry:
             key += map(type, values)
         return tuple(key)
 
+    def is_full(self, fn: Any) -> bool:
+        """Whether another entry takes the place of one."""
+        known = fn.cache_info()
+        return self._bounded and bool(known.currsize >= known.maxsize)
+
     def __call__(self, base: Any) -> Any:
         found = self._table[self.key(base)]
         return cached_answer(found) if self._bounded else found

@@ -18,7 +18,7 @@ from flambeau_capture.cache_entries import CacheEntry, Hit, call_ahead
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.graph.builder import CopiedTensor
 from flambeau_capture.source import CachedSource, ConstantSource, Source
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kept, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.hashable_keys import key_of
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -85,20 +85,46 @@ class _KnownCall:
 
     def answer(self, tx: Tracer) -> Value:
         """What the cache has, as an object of the program; the call counts when the code runs."""
-        used = tx.heap.answers.setdefault((self.fn, self.key()), self)
+        used = self._used(tx)
         if tx.graph is tx.graph.outermost and not tx.heap.answering:
             tx.heap.use(DeferredCall(Hit(self.fn, self.names, self.entry), self.values))
         return tx.wrap(used.entry(used.base), CachedSource(used.source, used.entry))
 
-    def make(self, tx: Tracer) -> bool:
-        """Make the entry now, as the program is about to; whether it stays for this frame."""
+    def assume_missing(self, tx: Tracer) -> None:
+        """Compile again once the cache has it."""
+        used = self._used(tx)
+        tx.guard(used.source, "CALL", functools.partial(_is_missing, used.entry), "is not cached")
+
+    def _used(self, tx: Tracer) -> _KnownCall:
+        """The first call in this frame that is the same."""
+        used: _KnownCall = tx.heap.answers.setdefault((self.fn, self.key()), self)
+        return used
+
+    def make(self, tx: Tracer) -> None:
+        """Make the entry now, as the program is about to. One that takes the place of another is
+        the program's to make, where hits of this frame are still to come or it does not stay."""
         plain = len(self.objects) - len(self.names)
         named = dict(zip(self.names, self.objects[plain:]))
         call = functools.partial(self.fn, *self.objects[:plain], **named)
-        before = [one for one in tx.heap.answers.values() if isinstance(one, _KnownCall)]
+        used = [one for one in tx.heap.answers.values() if isinstance(one, _KnownCall)]
+        there = [one.is_there() for one in used]
+        shown = f"{self.fn.__name__}: its cache does not keep what calls of one frame give"
+        if self.entry.is_full(self.fn) and any(one.fn is self.fn for one in used):
+            raise Break("FB0019", shown)
         if not call_ahead(self.fn, self.key(), functools.partial(evaluate, tx, call)):
-            return False
-        return all(one.is_there() for one in (*before, self))
+            raise Break("FB0019", shown)
+        if [one.is_there() for one in used] != there:
+            _KEPT.add(self.fn)
+            raise Break("FB0019", shown)
+
+
+def _is_missing(entry: CacheEntry, base: Any) -> bool:
+    """A guard's question: whether a call with an object would be the first."""
+    try:
+        entry(base)
+    except LookupError:
+        return True
+    return False
 
 
 def _known_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> _KnownCall | None:
@@ -166,28 +192,37 @@ def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs, known: _KnownCall
     if tx.heap.writes() != before:
         raise Break("FB0019", f"{describe_call(fn, args)}: a cached function that writes")
     if known is not None and alone and graph is graph.outermost and graph.mark() == mark:
-        if known.make(tx):
-            return known.answer(tx)
+        known.make(tx)
+        return known.answer(tx)
+    if known is not None and not tx.heap.answering:
+        known.assume_missing(tx)
     what = f"{describe_call(fn, args)}: what a cached function has made is written to, or leaves"
-    for made in _made_by(answer):
-        if not isinstance(made, TensorValue):
-            raise Break("FB0019", f"{describe_call(fn, args)}: a cached function makes {made.cls}")
-        report = BreakReport(REASONS["FB0019"], what, lines)
-        version = version_of(made.fake)
-        seen = functools.partial(_KEPT.add, fn)
-        tx.graph.outermost.copied.append(
-            CopiedTensor(made.fake, made.fake, version, version, step, report, seen)
-        )
+    report = BreakReport(REASONS["FB0019"], what, lines)
+    for made in _made_by(answer, set()):
+        if isinstance(made, TensorValue):
+            version = version_of(made.fake)
+            seen = functools.partial(_KEPT.add, fn)
+            tx.graph.outermost.copied.append(
+                CopiedTensor(made.fake, made.fake, version, version, step, report, seen)
+            )
+        else:
+            made.kept = Kept(len(tx.heap.touched), step, report)
     return answer
 
 
-def _made_by(answer: Value) -> Iterator[Value]:
+def _made_by(answer: Value, seen: set[int]) -> Iterator[Value]:
     """What a call has made that can be written to: tensors, and objects."""
-    if isinstance(answer, TupleValue):
-        for part in answer.parts():
-            yield from _made_by(part)
-    elif answer.source is None and not isinstance(answer, Constant):
+    if (
+        answer.source is not None
+        or isinstance(answer, Constant | SymbolValue)
+        or id(answer) in seen
+    ):
+        return
+    seen.add(id(answer))
+    if not isinstance(answer, TupleValue):
         yield answer
+    for part in answer.holds():
+        yield from _made_by(part, seen)
 
 
 TYPES[functools._lru_cache_wrapper] = CallRule(

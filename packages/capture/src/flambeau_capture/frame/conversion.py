@@ -75,7 +75,7 @@ from flambeau_capture.interp.tracer import SymbolicTracer
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import CapturedGraph, EntryRecord, FrameRecord, RecordedFault
 from flambeau_capture.source import ConstantSource, FrameCall, Local, Source
-from flambeau_capture.values.base import Unreconstructible, Value
+from flambeau_capture.values.base import Kept, Unreconstructible, Value
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -329,6 +329,9 @@ class FrameConversion:
         """The planned code, once the graph that it calls has gone through the backend.
 
         number: of the graph's name, taken before those of resume functions; None: no graph."""
+        written = _kept_and_written(session.heap)
+        if written is not None:
+            raise Restart(written.step, written.report)
         if number is None:
             with _skipping():
                 return emit(plan, None)
@@ -533,6 +536,15 @@ def _changed(effects: Iterable[Any]) -> Iterator[str]:
         if not plain or not effect.is_as_it_was():
             named = effect.source is not None
             yield str(effect.source.name()) if named else type(effect).__name__
+
+
+def _kept_and_written(heap: SideEffects) -> Kept | None:
+    """What eager keeps for later calls and the program has written to since it was made."""
+    for place, value in enumerate(heap.touched):
+        kept = getattr(value, "kept", None)
+        if kept is not None and place >= kept.seen:
+            return kept
+    return None
 
 
 def _saw_tensors(heap: SideEffects) -> bool:
