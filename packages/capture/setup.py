@@ -12,6 +12,7 @@ SOURCES = [
     "csrc/entry.c",
     "csrc/entry_choice.c",
     "csrc/foreign_compiler.c",
+    "csrc/cached_answer.c",
     "csrc/callables.c",
     "csrc/same.c",
     "csrc/guard_evaluate.c",

@@ -98,6 +98,8 @@ static PyMethodDef module_methods[] = {
     {"same", module_same, METH_VARARGS, "same(a, b): type-exact equality of constants."},
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},
+    {"cached_answer", cached_answer, METH_O,
+     "cached_answer(link): what a link of a bounded functools cache holds; no hit is counted."},
     {"read_bytes", read_bytes, METH_VARARGS, NULL},
     {"same_set_table", same_set_table, METH_VARARGS,
      "same_set_table(a, b): whether the hash tables of two sets are alike, slot by slot."},

@@ -1,6 +1,10 @@
 """functools.lru_cache: what a cached function has made is the same object in every call."""
 
+import collections
+import dataclasses
+import enum
 import functools
+import itertools
 
 import pytest
 import torch
@@ -76,3 +80,110 @@ def test_what_is_only_read_is_in_one_graph(capture, backend):
     for _ in range(2):
         assert compiled(torch.ones(3)).tolist() == [1.0, 5.0, 9.0]
     assert len(backend) == 1
+
+
+class Slotted:
+    __slots__ = ("items", "n")
+
+    def __init__(self, n):
+        self.n = n
+        self.items = [n, n + 1]
+
+
+@dataclasses.dataclass
+class Record:
+    n: int
+    parts: list = dataclasses.field(default_factory=lambda: [1, 2])
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    n: int
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def adder(n):
+    return lambda t: t + n
+
+
+#: what a cached function may give, and how a program reads it
+RESULTS = {
+    "slots": (Slotted, lambda t, a: t * a.n + len(a.items)),
+    "dataclass": (Record, lambda t, a: t * a.n + sum(a.parts)),
+    "frozen dataclass": (Frozen, lambda t, a: t * a.n),
+    "list": (lambda n: [n, [n]], lambda t, a: t * a[0] + a[1][0]),
+    "dict": (lambda n: {"n": n, "at": [n]}, lambda t, a: t * a["n"] + a["at"][0]),
+    "set": (lambda n: {n, 7}, lambda t, a: t * len(a)),
+    "tuple of those": (
+        lambda n: (Slotted(n), [n], {n: n}),
+        lambda t, a: t * a[0].n + a[2][a[1][0]],
+    ),
+    "named tuple": (lambda n: Pair(n, [n]), lambda t, a: t * a.left + a.right[0]),
+    "function": (adder, lambda t, a: a(t)),
+    "partial": (lambda n: functools.partial(torch.add, other=n), lambda t, a: a(t)),
+    "bytearray": (lambda n: bytearray(n), lambda t, a: t * len(a)),
+    "tensor": (lambda n: torch.full((2,), float(n)), lambda t, a: t * a),
+    "tensor in an object": (lambda n: Frozen(torch.full((2,), float(n))), lambda t, a: t * a.n),
+    "module": (lambda n: torch.nn.Hardtanh(0.0, n), lambda t, a: a(t)),
+    "number": (lambda n: n * 2, lambda t, a: t * a),
+    "none": (lambda n: None, lambda t, a: t if a is None else -t),
+    "text": (lambda n: "a" * n, lambda t, a: t * len(a)),
+}
+
+Pair = collections.namedtuple("Pair", "left right")
+
+#: how it is cached, and how it is called
+CACHES = {
+    "cache": lambda make: functools.cache(make),
+    "bounded": lambda make: functools.lru_cache(make),
+    "typed": lambda make: functools.lru_cache(maxsize=None, typed=True)(make),
+    "typed and bounded": lambda make: functools.lru_cache(typed=True)(make),
+    "of one": lambda make: functools.lru_cache(1)(make),
+}
+CALLS = {
+    "by place": lambda cached: cached(3),
+    "by name": lambda cached: cached(n=3),
+    "twice": lambda cached: (cached(3), cached(3))[1],
+    "of another number": lambda cached: (cached(3.0) and cached(3)) or cached(3),
+    "of two": lambda cached: (cached(2), cached(3))[1],
+}
+
+
+def _lives(wrap, make, read, cache, call, warm, clear, leave):
+    """What a program sees of four calls: answers, whether they are one object, what is counted."""
+
+    def made(n):
+        return make(int(n))
+
+    cached, kept, seen = CACHES[cache](made), [], []
+
+    def fn(t):
+        found = CALLS[call](cached)
+        return (read(t, found), found) if leave else read(t, found)
+
+    run = wrap(fn)
+    if warm:
+        CALLS[call](cached)
+    for n in range(4):
+        if clear and n == 2:
+            cached.cache_clear()
+        out = run(torch.full((2,), 5.0))
+        if leave:
+            out, found = out
+            kept.append(found)
+        seen.append((out.tolist(), tuple(cached.cache_info()), cached(3) is cached(3)))
+    return seen, [one is other for one in kept for other in [*kept, cached(3)]]
+
+
+@pytest.mark.parametrize("leave", [False, True], ids=["read", "returned"])
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize("result", RESULTS)
+def test_what_is_kept_is_one_object(capture, result, warm, leave):
+    make, read = RESULTS[result]
+    for cache, call, clear in itertools.product(CACHES, CALLS, [False, True]):
+        args = (make, read, cache, call, warm, clear, leave)
+        eager, ours = (_lives(wrap, *args) for wrap in (lambda fn: fn, capture))
+        assert eager == ours, (cache, call, clear)

@@ -30,6 +30,7 @@ class SideEffects:
     def __init__(self) -> None:
         self._values: dict[int, tuple[Any, Any]] = {}
         self._changed: dict[int, Replayable] = {}
+        self._uses: list[Replayable] = []
         self._attributes: dict[int, tuple[Any, Any]] = {}  # dicts of instances, and whose
         self._models: dict[int, tuple[Any, Any]] = {}  # by what stands for a value of the frame
         self._models_of: dict[int, Any] = {}  # by the value
@@ -38,6 +39,7 @@ class SideEffects:
         self._writes = 0
         self.touched: list[Any] = []  # values that changed, in order; None: some iterator
         self.answers: dict[Any, Any] = {}  # of cached functions, so that they stay one object
+        self.answering = 0  # calls of cached functions that are interpreted
 
     def find(self, obj: Any) -> Any | None:
         """The value that already stands for an object."""
@@ -105,6 +107,14 @@ class SideEffects:
         self._writes += 1
         self._changed.setdefault(id(effect), effect)
 
+    def use(self, effect: Replayable) -> None:
+        """A call that changes nothing but what Python counts of it."""
+        self.version += 1
+        self._uses.append(effect)
+
+    def uses(self) -> list[Replayable]:
+        return list(self._uses)
+
     def writes(self) -> int:
         """How often something that outlives the frame was written to."""
         return self._writes
@@ -133,6 +143,7 @@ class SideEffects:
         self._parts.clear()
         self._attributes.clear()
         self._changed.clear()
+        self._uses.clear()
         self.touched.clear()
         self.answers.clear()
 

@@ -72,6 +72,8 @@ class BytecodeWriter:
         if known is not None:
             self.body += spelling.load_fast_bound(known[1])
             return
+        if value.kept is not None:
+            raise Unreconstructible(value, value.kept.report.what)
         if id(value) in self._building:
             raise Unreconstructible(value, f"{value.describe()} holds itself")
         if value.built_once and value.source is None:

@@ -76,7 +76,7 @@ from flambeau_capture.interp.tracer import SymbolicTracer
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import CapturedGraph, EntryRecord, FrameRecord, RecordedFault
 from flambeau_capture.source import ConstantSource, FrameCall, Local, Source
-from flambeau_capture.values.base import Unreconstructible, Value
+from flambeau_capture.values.base import Kept, Unreconstructible, Value
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -241,6 +241,7 @@ class FrameConversion:
             compat.set_grad_enabled(grad_mode)
         effects = session.heap.effects()
         self.changes = tuple(_changed(effects))
+        effects += session.heap.uses()
         mode = None if mode_now == grad_mode else mode_now
         own_of = session.heap.own_of
         state = FrameState(frame.prepared.body, frame.cells, effects, mode, generator_level, own_of)
@@ -286,7 +287,7 @@ class FrameConversion:
         number = None if session.graph.is_empty() else names.reserve()
         try:
             levels = levels_of(
-                ended.chain, session.heap.effects(), names.is_resumption(self.code), names.home
+                ended.chain, state.effects, names.is_resumption(self.code), names.home
             )
             names.latest.clear()
             plan = plan_break(state, levels, names)
@@ -337,6 +338,9 @@ class FrameConversion:
         """The planned code, once the graph that it calls has gone through the backend.
 
         number: of the graph's name, taken before those of resume functions; None: no graph."""
+        written = _kept_and_written(session.heap)
+        if written is not None:
+            raise Restart(written.step, written.report)
         if number is None:
             with _skipping():
                 return emit(plan, None)
@@ -542,6 +546,15 @@ def _changed(effects: Iterable[Any]) -> Iterator[str]:
         if not plain or not effect.is_as_it_was():
             named = effect.source is not None
             yield str(effect.source.name()) if named else type(effect).__name__
+
+
+def _kept_and_written(heap: SideEffects) -> Kept | None:
+    """What eager keeps for later calls and the program has written to since it was made."""
+    for place, value in enumerate(heap.touched):
+        kept = getattr(value, "kept", None)
+        if kept is not None and place >= kept.seen:
+            return kept
+    return None
 
 
 def _saw_tensors(heap: SideEffects) -> bool:

@@ -299,6 +299,10 @@ class Called(Keyed):
         return self.key, ()
 
 
+class CachedSource(Called):
+    """What a cached function keeps for a call with an object (base), or for one of no object."""
+
+
 class NumberOf(Called):
     """The number that a tensor (base) comes to by operations of the program: `key` replays them on
     a copy. It is another in every call, as a tensor's data is."""

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
@@ -73,12 +73,24 @@ class Unreconstructible(Exception):
     def __init__(self, value: Value, why: str) -> None:
         super().__init__(why)
         self.value = value
-        self.step = getattr(value, "step", -1)
+        kept = value.kept
+        self.step = getattr(value, "step", -1) if kept is None else kept.step
         self.lines = getattr(value, "lines", ())
 
     def report(self) -> BreakReport:
         """The break where Python makes it instead."""
+        if self.value.kept is not None:
+            return self.value.kept.report
         return BreakReport(REASONS[self.value.made_in_python], str(self), self.lines)
+
+
+class Kept(NamedTuple):
+    """What eager keeps for later calls, in place of which another stands. seen: how many changes
+    there had been; step and report: where and why the graph is to end if that shows."""
+
+    seen: int
+    step: int
+    report: BreakReport
 
 
 class Value:
@@ -89,6 +101,7 @@ class Value:
     made_in_python = "FB0021"  # the break where Python makes what bytecode cannot build
     answers_as_itself = False  # whether CPython may be given its object, which never changes
     built_once = False  # whether generated code that needs it twice is to have one object
+    kept: Kept | None = None  # it must not be written to, or leave
     described = "{0.__class__.__name__}({0.cls.__name__})"  # a format of the value
 
     if TYPE_CHECKING:
