@@ -338,9 +338,9 @@ class FrameConversion:
         """The planned code, once the graph that it calls has gone through the backend.
 
         number: of the graph's name, taken before those of resume functions; None: no graph."""
-        written = _kept_and_written(session.heap)
-        if written is not None:
-            raise Restart(written.step, written.report)
+        kept = _kept_and_written(session.heap)
+        if kept is not None:
+            raise Restart(kept.step, kept.report)
         if number is None:
             with _skipping():
                 return emit(plan, None)
@@ -551,7 +551,7 @@ def _changed(effects: Iterable[Any]) -> Iterator[str]:
 def _kept_and_written(heap: SideEffects) -> Kept | None:
     """What eager keeps for later calls and the program has written to since it was made."""
     for place, value in enumerate(heap.touched):
-        kept = getattr(value, "kept", None)
+        kept: Kept | None = getattr(value, "kept", None)
         if kept is not None and place >= kept.seen:
             return kept
     return None
