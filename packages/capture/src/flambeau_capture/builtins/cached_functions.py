@@ -91,9 +91,14 @@ class _KnownCall:
         return tx.wrap(used.entry(used.base), CachedSource(used.source, used.entry))
 
     def assume_missing(self, tx: Tracer) -> None:
-        """Compile again once the cache has it."""
+        """Compile again once the cache has it, which a graph does not put there."""
+        if self.entry.is_full(self.fn):
+            raise Break("FB0019", self._fleeting())
         used = self._used(tx)
         tx.guard(used.source, "CALL", functools.partial(_is_missing, used.entry), "is not cached")
+
+    def _fleeting(self) -> str:
+        return f"{self.fn.__name__}: its cache does not keep what calls of one frame give"
 
     def _used(self, tx: Tracer) -> _KnownCall:
         """The first call in this frame that is the same."""
@@ -108,7 +113,7 @@ class _KnownCall:
         call = functools.partial(self.fn, *self.objects[:plain], **named)
         used = [one for one in tx.heap.answers.values() if isinstance(one, _KnownCall)]
         there = [one.is_there() for one in used]
-        shown = f"{self.fn.__name__}: its cache does not keep what calls of one frame give"
+        shown = self._fleeting()
         if self.entry.is_full(self.fn) and any(one.fn is self.fn for one in used):
             raise Break("FB0019", shown)
         if not call_ahead(self.fn, self.key(), functools.partial(evaluate, tx, call)):
