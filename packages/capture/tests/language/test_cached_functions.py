@@ -191,3 +191,121 @@ def test_what_is_kept_is_one_object(capture, result, warm, leave):
         args = (result, cache, call, warm, clear, leave)
         eager, ours = (_lives(wrap, *args) for wrap in (lambda fn: fn, capture))
         assert eager == ours, (cache, call, clear)
+
+
+class Owner:
+    scale = 2
+
+    def __init__(self, number):
+        self.number = number
+
+    @functools.lru_cache  # noqa: B019 - its objects are few
+    def method(self, n):
+        return [self.number, n]
+
+
+def _method(t, cached):
+    """Objects of one class share a cache."""
+    return t * cached.method(2)[0]
+
+
+def _fibonacci():
+    @functools.cache
+    def number(n):
+        return [1] if n < 2 else [number(n - 1)[0] + number(n - 2)[0]]
+
+    return number
+
+
+def _stale():
+    return functools.cache(lambda n: [n * Owner.scale])
+
+
+def _raising():
+    @functools.cache
+    def refuse(n):
+        raise ValueError(f"not {n}")
+
+    return refuse
+
+
+def _caught(t, cached):
+    try:
+        return cached(3)
+    except ValueError as error:
+        return t + len(str(error))
+
+
+def _written(t, cached):
+    cached(3).append(1)
+    return t * len(cached(3))
+
+
+def _after_a_write(t, cached):
+    Owner.scale += 1
+    return t * cached(3)[0]
+
+
+def _after_one_in_place(t, cached):
+    return t.add_(1) * cached(3)[0]
+
+
+#: what makes a cached function or the owner of one, and a program that calls it
+PROGRAMS = {
+    "method": (lambda: Owner(4), _method),
+    "recursion": (_fibonacci, lambda t, cached: t * cached(9)[0]),
+    "of what changes": (_stale, lambda t, cached: t * cached(3)[0]),
+    "raises": (_raising, _caught),
+    "written to": (lambda: functools.cache(lambda n: [n]), _written),
+    "after a write": (_stale, _after_a_write),
+    "after one in place": (_stale, _after_one_in_place),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_see_what_eager_keeps(capture, program):
+    make, use = PROGRAMS[program]
+    worlds = []
+    for wrap in (lambda fn: fn, capture):
+        Owner.scale, cached, seen = 2, make(), []
+        run = wrap(lambda t, cached=cached: use(t, cached))
+        for scale in (2, 5, 7):
+            Owner.scale = scale
+            seen.append(run(torch.ones(2)).tolist())
+        worlds.append(seen)
+    assert worlds[0] == worlds[1]
+
+
+def test_one_cache_evicts_what_another_gave(capture):
+    worlds = []
+    for wrap in (lambda fn: fn, capture):
+        inner = functools.lru_cache(1)(lambda n: [n])
+        outer = functools.cache(lambda n, inner=inner: (inner(n), inner(n + 1)))
+
+        def fn(t, inner=inner, outer=outer):
+            return t * outer(2)[0][0] + inner(2)[0], outer(2)[1] is inner(3)
+
+        run = wrap(fn)
+        seen = [(out.tolist(), same) for out, same in (run(torch.ones(2)) for _ in range(3))]
+        worlds.append((seen, inner.cache_info(), outer.cache_info()))
+    assert worlds[0] == worlds[1]
+
+
+@pytest.mark.parametrize("result", [name for name in RESULTS if "tensor in" not in name])
+def test_the_first_call_is_one_graph(capture, backend, result):
+    make, read = RESULTS[result]
+    cached = functools.lru_cache(make)
+    compiled = capture(lambda t: read(t, cached(3)), fullgraph=True)
+    for _ in range(3):
+        t = torch.full((2,), 5.0)
+        assert compiled(t).tolist() == read(t, make(3)).tolist()
+    assert len(backend) <= 1 + (result in MADE_IN_GRAPHS)
+
+
+def test_open_sizes_are_read_in_one_graph(capture, backend):
+    shapes = functools.lru_cache(lambda rows, columns: [columns, rows])
+    compiled = capture(lambda t: t.reshape(shapes(*t.shape)) * 2, fullgraph=True, dynamic=True)
+    for rows in range(2, 7):
+        t = torch.rand(rows, 3)
+        assert torch.equal(compiled(t), t.reshape(3, rows) * 2)
+    assert len(backend) == 1

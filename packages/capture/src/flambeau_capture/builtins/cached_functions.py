@@ -14,7 +14,7 @@ from typing import Any
 
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.builtins.logging_and_warnings import logged_once
-from flambeau_capture.cache_entries import CacheEntry, Hit, call_ahead
+from flambeau_capture.cache_entries import CacheEntry, Hit, call_ahead, is_of_many
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.graph.builder import CopiedTensor
 from flambeau_capture.source import CachedSource, ConstantSource, Source
@@ -44,6 +44,8 @@ def _cached(tx: Tracer, called: BuiltinValue, args: Args, kwargs: Kwargs) -> Val
     call = _known_call(tx, fn, args, kwargs)
     if call is not None and call.is_there():
         return call.answer(tx)
+    if call is not None and call.base is not None and is_of_many(fn):
+        call = None  # one graph for all of the objects
     given = tuple(_cache_key(tx, arg) for arg in args)
     named = tuple((name, _cache_key(tx, arg)) for name, arg in kwargs.items())
     answers = tx.heap.answers
@@ -187,8 +189,9 @@ def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs, known: _KnownCall
     that does nothing else, and sees nothing that this frame has changed, is made at once."""
     wrapped = fn.__wrapped__
     before, step, lines = tx.heap.writes(), tx.step(), tx.user_lines()
-    mark, graph = tx.graph.mark(), tx.graph
-    alone = not (before or tx.heap.answering or graph.effects.any())
+    mark, graph, answers = tx.graph.mark(), tx.graph, tx.heap.answers
+    earlier = set(answers)
+    alone = not (before or tx.heap.answering or graph.effects.other)
     tx.heap.answering += 1
     try:
         answer = tx.call(tx.wrap(wrapped, ConstantSource(wrapped, wrapped.__name__)), args, kwargs)
@@ -198,6 +201,9 @@ def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs, known: _KnownCall
         raise Break("FB0019", f"{describe_call(fn, args)}: a cached function that writes")
     if known is not None and alone and graph is graph.outermost and graph.mark() == mark:
         known.make(tx)
+        for call in [*answers.keys() - earlier]:  # which Python has, if anything
+            if not isinstance(answers[call], _KnownCall):
+                del answers[call]
         return known.answer(tx)
     if known is not None and not tx.heap.answering:
         known.assume_missing(tx)
