@@ -3,6 +3,7 @@ a graph ends."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -136,3 +137,100 @@ def test_backward_through_a_checkpoint(inside: bool, reentrant: bool) -> None:
             loss.backward()
         found.append((loss.detach(), x.grad))
     torch.testing.assert_close(*found)
+
+
+OPERATORS: dict[str, Make] = {
+    "exp": torch.exp, "square": lambda x: x * x, "sum": lambda x: x.sum(0), "clamp": torch.relu,
+    "view": lambda x: x.view(3, 1), "parts": lambda x: x.split(2)[0],
+}  # fmt: skip
+NODES: dict[str, Callable[[Any], Any]] = {
+    "name": lambda node: node.name(),
+    "class": lambda node: type(node).__name__,
+    "saved": lambda node: sorted(name for name in dir(node) if name.startswith("_saved")),
+    "inputs": lambda node: len(node.next_functions),
+    "prehook": lambda node: node.register_prehook(lambda g: (g[0] * 10, *g[1:])) and None,
+    "hook": lambda node: node.register_hook(lambda given, g: (given[0] + 1, *given[1:])) and None,
+    "there": lambda node: node is not None and bool(node),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("look", NODES)
+def test_nodes_of_autograd_are_eagers(look: str, later: bool) -> None:
+    for make in OPERATORS.values():
+
+        def run(x: Tensor, make: Make = make) -> Any:
+            before = x.sin()
+            made = make(before)
+            node = made.grad_fn
+            if not later:
+                found = NODES[look](node)
+            result = (made * made).sum() + before.sum()
+            return NODES[look](node) if later else found, result
+
+        found = []
+        for function in (run, flambeau.compile(run, backend="aot_eager")):
+            x = torch.tensor([0.5, 1.0, 2.0], requires_grad=True)
+            seen, result = function(x)
+            result.backward()
+            assert x.grad is not None
+            found.append((seen, result.item(), *x.grad.tolist()))
+        assert found[0][0] == found[1][0]
+        assert found[0][1:] == pytest.approx(found[1][1:], rel=1e-5)
+
+
+WEIGHTED = {"vjp": 1, "jvp": 1, "hvp": 1, "vhp": 1}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "usual": {}, "strict": {"strict": True}, "differentiated": {"create_graph": True},
+    "vectorized": {"vectorize": True},
+    "forward": {"vectorize": True, "strategy": "forward-mode"},
+}  # fmt: skip
+
+
+def functionals() -> list[tuple[str, str]]:
+    """Those of `torch.autograd.functional`, with the options that each takes."""
+    names = [name for name in dir(torch.autograd.functional) if name in {*WEIGHTED, "jacobian"}]
+    return [(n, o) for n in [*names, "hessian"] for o in OPTIONS if _takes(n, OPTIONS[o])]
+
+
+def _takes(name: str, options: dict[str, Any]) -> bool:
+    known = inspect.signature(getattr(torch.autograd.functional, name)).parameters
+    names = {"outer_jacobian_strategy" if o == "strategy" and name == "hessian" else o
+             for o in options}  # fmt: skip
+    return names <= known.keys()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("name", "kind"), functionals())
+def test_functionals_of_autograd(name: str, kind: str, inside: bool) -> None:
+    """Around a compiled function, and inside of one."""
+    options = dict(OPTIONS[kind])
+    if name == "hessian" and "strategy" in options:
+        options["outer_jacobian_strategy"] = options.pop("strategy")
+
+    def scalar(t: Tensor) -> Tensor:
+        return (t.sin() * t**2).sum()
+
+    def vector(t: Tensor) -> Tensor:
+        return t.sin() * t**2
+
+    function = scalar if name.startswith("h") or name == "vhp" else vector
+    inner = flambeau.compile(function, backend="aot_eager") if not inside else function
+
+    def run(x: Tensor, v: Tensor, f: Make = function) -> Any:
+        derive = getattr(torch.autograd.functional, name)
+        found = derive(f, x, *[v] * WEIGHTED.get(name, 0), **options)
+        return found[1] if isinstance(found, tuple) else found
+
+    whole = flambeau.compile(run, backend="aot_eager")
+    found = []
+    for each in (run, whole if inside else lambda x, v: run(x, v, inner)):
+        x = torch.tensor([0.5, 1.0, 2.0], requires_grad=kind == "differentiated")
+        result = each(x, torch.tensor([1.0, -1.0, 0.5]))
+        if kind == "differentiated":
+            result = result, *grad(result.sum(), x)
+        found.append(result)
+    torch.testing.assert_close(found[1], found[0])
+    assert torch.is_grad_enabled()

@@ -1,6 +1,8 @@
-"""Strides of results whose kernels choose a memory format by their argument's, at open sizes."""
+"""Strides of results whose kernels lay them out by their arguments, at open sizes: in the memory
+format of one, or in the order of several."""
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 import torch
@@ -75,3 +77,50 @@ def test_results_lie_as_eagers(by: str, name: str, dtype: torch.dtype, backend: 
         torch.testing.assert_close(
             found, wanted, rtol=1e-4, atol=1 if dtype == torch.uint8 else 1e-3
         )
+
+
+aten = torch.ops.aten
+OF_TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    **{
+        name: getattr(aten, name)
+        for name in (
+            "xlogy special_xlog1py copysign div floor_divide heaviside logaddexp logaddexp2 ldexp"
+            " logical_and logical_or logical_xor hardswish_backward"
+        ).split()
+    },
+    "ldexp by whole exponents": lambda x, y: torch.ldexp(x, y.int()),
+    "ldexp of whole numbers": lambda x, y: torch.ldexp(x.int(), y),
+    "ldexp in float64": lambda x, y: torch.ldexp(x.double(), y.double()),
+    "hardtanh_backward": lambda x, y: aten.hardtanh_backward(x, y, -1.0, 1.0),
+    "leaky_relu_backward": lambda x, y: aten.leaky_relu_backward(x, y, 0.1, False),
+    "threshold_backward": lambda x, y: aten.threshold_backward(x, y, 0.5),
+    "native_dropout_backward": lambda x, y: aten.native_dropout_backward(x, y > 1, 2.0),
+}
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "rows": lambda x: x,
+    "transposed": lambda x: laid(x, "transposed"),
+    "spaced": lambda x: torch.stack([x, x], -1)[..., 0],
+}
+PAIRS = [((3, 4, 5), (3, 4, 5)), ((4, 1), (3, 1, 5))]
+"""Sizes of two operands; those above one are open."""
+
+
+@pytest.mark.sweep(8)
+@pytest.mark.parametrize("layouts", product(LAYOUTS, repeat=2), ids="-".join)
+@pytest.mark.parametrize("name", OF_TWO)
+def test_results_lie_as_several_operands(name: str, layouts: tuple[str, str]) -> None:
+    fn = OF_TWO[name]
+    for shapes in PAIRS:
+        compiled = flambeau.compile(fn, backend="inductor", dynamic=True)
+        for more in (0, 2):
+            operands = [
+                LAYOUTS[layout](torch.rand([n + more if n > 1 else 1 for n in shape]) * 3)
+                for layout, shape in zip(layouts, shapes, strict=True)
+            ]
+            try:
+                wanted = fn(*operands)
+            except RuntimeError:
+                break  # sizes that are not broadcast
+            found = compiled(*operands)
+            assert found.stride() == wanted.stride()
+            torch.testing.assert_close(found, wanted, equal_nan=True)

@@ -91,3 +91,66 @@ def test_passes_again(pair, backend):
     compiled = flambeau.compile(fn, backend=backend)
     for passes in PASSES:
         assert outcome(compiled, passes) == outcome(fn, passes), passes
+
+
+KINDS = {
+    "grad": {},
+    "kept": {"retain_graph": True},
+    "freed": {"retain_graph": False, "create_graph": True},
+    "differentiated": {"create_graph": True},
+}
+
+
+def derived(loss, inputs, kind):
+    """A pass: one that accumulates, or one by these inputs."""
+    if inputs is None:
+        loss.sum().backward(retain_graph=KINDS[kind].get("retain_graph"))
+        return []
+    found = torch.autograd.grad(loss.sum(), inputs, allow_unused=True, **KINDS[kind])
+    return [None if each is None else each.detach() for each in found]
+
+
+def outcome_inside(fn, passes):
+    """What a function with passes of its own gives, and passes from its results after it."""
+    x, y = (torch.arange(1.0, 4) * n for n in (1, 2))
+    leaves = x.requires_grad_(), y.requires_grad_()
+    try:
+        found, results = fn(*leaves)
+    except RuntimeError as error:
+        return str(error)[:30]
+    found = [None if each is None else each.tolist() for each in found]
+    for place, kind in passes:
+        try:
+            results[place].sum().backward(**KINDS[kind])
+        except RuntimeError as error:
+            return [*found, str(error)[:30]]
+        found.append([None if t.grad is None else t.grad.tolist() for t in leaves])
+    return found
+
+
+INSIDE = [*itertools.product((0, 1), ("x", "h", "leaves"), KINDS)]
+SEVERAL = [*((one,) for one in INSIDE), *itertools.product(INSIDE[::3], INSIDE[1::5])]
+OUTSIDE = [((0, "grad"),), ((1, "grad"),), ((1, "kept"), (0, "grad"), (1, "grad"))]
+OUTSIDE += [((0, "freed"), (1, "grad")), ((1, "differentiated"), (0, "kept"), (1, "grad"))]
+
+
+@pytest.mark.sweep(60)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("inside", SEVERAL, ids=lambda each: "-".join(map(str, sum(each, ()))))
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_passes_inside_of_the_function(pair, inside):
+    """Passes of the function's own, one or two, from results that share the nodes of `h`."""
+    first, second = (FUNCTIONS[name] for name in pair)
+
+    def fn(x, y):
+        h = first(x)
+        results = second(h) + 0, h * y
+        found = []
+        for place, by, kind in inside:
+            inputs = {"x": [x, y], "h": [h], "leaves": None}[by]
+            found += derived(results[place], inputs, kind)
+        return found, results
+
+    compiled = flambeau.compile(fn, backend="aot_eager")
+    for passes in OUTSIDE:
+        assert outcome_inside(compiled, passes) == outcome_inside(fn, passes), passes

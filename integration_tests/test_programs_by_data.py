@@ -13,13 +13,14 @@ from integration_tests.by_data import COUNTS, Case, compared
 from integration_tests.programs_by_data import (
     decoding,
     detection,
+    documented,
     graphs,
     losses,
     numbers_and_shapes,
     sequences,
 )
 
-SUBJECTS = (numbers_and_shapes, losses, detection, graphs, sequences, decoding)
+SUBJECTS = (numbers_and_shapes, losses, detection, graphs, sequences, decoding, documented)
 
 
 def by_backend() -> Iterator[object]:

@@ -20,6 +20,7 @@ SOURCES = [
     "csrc/guard_build.c",
     "csrc/recorder.c",
     "csrc/region.c",
+    "csrc/metaclass.c",
     "csrc/set_table.c",
     "csrc/size_program.c",
     "csrc/witness.c",

@@ -44,6 +44,7 @@ PyObject *set_functions(PyObject *module, PyObject *given);
 PyObject *same_set_table(PyObject *module, PyObject *args);
 PyObject *fill_like(PyObject *module, PyObject *args);
 PyObject *set_like(PyObject *module, PyObject *args);
+PyObject *set_metaclass(PyObject *module, PyObject *args);
 
 /* --- entries and caches ---------------------------------------------------------------------- */
 

@@ -103,6 +103,8 @@ static PyMethodDef module_methods[] = {
     {"read_bytes", read_bytes, METH_VARARGS, NULL},
     {"same_set_table", same_set_table, METH_VARARGS,
      "same_set_table(a, b): whether the hash tables of two sets are alike, slot by slot."},
+    {"set_metaclass", set_metaclass, METH_VARARGS,
+     "set_metaclass(cls, meta): let a class be an instance of a base of its metaclass."},
     {"fill_like", fill_like, METH_VARARGS,
      "fill_like(target, model, items=None): give a set without items the table of another."},
     {"set_like", set_like, METH_VARARGS,

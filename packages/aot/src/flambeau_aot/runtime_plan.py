@@ -241,6 +241,15 @@ class ResultNode:
     behind: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class FreedInside:
+    """What the program itself has freed of the history of its results: a backward pass from one of
+    these tangents to one of these primals comes to it, and raises."""
+
+    tangents: frozenset[int]
+    primals: frozenset[int]
+
+
 OutputPlan = FromGraph | IsInput | View | FromFunction | SameResult | LiteralResult
 
 
@@ -293,8 +302,9 @@ class RuntimePlan:
     results that depend on others, each after those that it leads to. linear: whether the gradients
     are linear in the cotangents.
     freed_with: for each tangent, those, itself among them, for which autograd keeps something that
-    a backward pass from this one frees. users: for each derivative of a user's, the tangents that
-    lead to it: eager runs it where these are all undefined, too.
+    a backward pass from this one frees. freed_inside: what the program itself has freed. users: for
+    each derivative of a user's, the tangents that lead to it: eager runs it where these are all
+    undefined, too.
     """
 
     inputs: InputPlan
@@ -321,6 +331,7 @@ class RuntimePlan:
     result_nodes: tuple[ResultNode, ...] = ()
     linear: bool = True
     freed_with: tuple[frozenset[int], ...] = ()
+    freed_inside: tuple[FreedInside, ...] = ()
     users: tuple[frozenset[int], ...] = ()
 
     @functools.cached_property
@@ -422,6 +433,9 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
         offsets=tuple((new(primal), offset) for primal, offset in plan.offsets),
         hooks=tuple((new(primal), hook) for primal, hook in plan.hooks),
         partly=tuple((new(primal), tangents) for primal, tangents in plan.partly),
+        freed_inside=tuple(
+            replace(item, primals=frozenset(map(new, item.primals))) for item in plan.freed_inside
+        ),
         inside=tuple(replace(item, source=source(item.source)) for item in plan.inside),
         watched=tuple(replace(item, source=source(item.source)) for item in plan.watched),
         result_nodes=tuple(

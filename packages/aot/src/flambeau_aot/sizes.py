@@ -258,6 +258,10 @@ def sized(value: Any, symbols: Sequence[Any]) -> Sized:
     """The function that puts numbers in the place of the symbolic sizes of a nested structure."""
     constants: list[Any] = []
     names = {symbol: f"s[{place}]" for place, symbol in enumerate(symbols)}
+    for symbol, name in list(names.items()):
+        more, rest = symbol.as_coeff_Add()
+        if more.is_Integer and rest.is_Symbol:  # a size of n + 1 says n
+            names.setdefault(rest, f"({name} - {int(more)})")
     text = _spelled(value, names, constants)
     return Sized(text, tuple(constants))
 

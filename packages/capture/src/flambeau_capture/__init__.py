@@ -15,7 +15,7 @@ from flambeau_capture.__about__ import __version__
 _NAMES = {
     "api": "compile optimize disable reset",
     "frame.stance": "run set_stance get_stance",
-    "frame.dynamism": "is_compiling graph_break mark_dynamic mark_static",
+    "frame.dynamism": "is_compiling graph_break mark_dynamic mark_static maybe_mark_dynamic",
     "extending": "allow_in_graph disallow_in_graph assume_constant_result substitute_in_graph",
     "observe.explanation": "explain explain_call Explanation",
     "observe.logs": "set_logs",
@@ -27,8 +27,8 @@ _NAMES = {
     "options": "Options",
     "breaks": "Unsupported",
     "errors": (
-        "BackendError CaptureError CaptureWarning ExportError RecompileError ReplayError "
-        "UnknownBackend"
+        "BackendError CaptureError CaptureWarning ConstraintViolation ExportError "
+        "RecompileError ReplayError UnknownBackend"
     ),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -138,7 +138,8 @@ def compile(
 
 def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any:
     if isinstance(target, torch.nn.Module):
-        return _wrap_module(target, Decorator(backend, options))
+        compiler = Decorator(backend, options)
+        return _twin(target, lambda call: compiled(call, compiler.cache), compiler)
     if isinstance(target, type):
         raise TypeError("compile an instance or a function, not a class")
     if not callable(target):
@@ -199,10 +200,13 @@ def _code_of(target: Any) -> types.CodeType | None:
     return code if isinstance(code, types.CodeType) else None
 
 
-def _wrap_module(module: torch.nn.Module, compiler: Decorator) -> torch.nn.Module:
-    """A twin that shares the module's state: same `__dict__`, a subclass of its class. What is its
-    own stands in slots: a class lives until the collector runs, the module goes with the twin. The
-    two are equal, so that what a library keeps by module, in a table or a set, is that of both."""
+def _twin(
+    module: torch.nn.Module, around: Callable[[Any], Any], compiler: Decorator | None = None
+) -> torch.nn.Module:
+    """A module, called by what is put `around` its call, that shares the state of the one given:
+    same `__dict__`, a subclass of its class. What is its own stands in slots: a class lives until
+    the collector runs, the module goes with the twin. The two are equal, so that what a library
+    keeps by module, in a table or a set, is that of both."""
     original = type(module)
     names = {
         "__slots__": (*_SLOTS,),
@@ -218,8 +222,9 @@ def _wrap_module(module: torch.nn.Module, compiler: Decorator) -> torch.nn.Modul
     kind = type(original.__name__, (original,), names)
     twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
-    call = types.MethodType(compiled(original.__call__, compiler.cache), module)
-    for name, value in zip(_SLOTS, (module, compiler, call, {}), strict=True):
+    call = types.MethodType(around(original.__call__), module)
+    values: tuple[object, ...] = (module, compiler, call, {})
+    for name, value in zip(_SLOTS, values, strict=True):
         object.__setattr__(twin, name, value)
     return twin
 
@@ -263,12 +268,15 @@ def live_compilers() -> list[Decorator]:
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """A function (usable as decorator) that runs, with all it calls, without compiling.
+    """A function (usable as decorator) that runs, with all it calls, without compiling. Of a module
+    it makes another that shares its state, as `compile` does.
 
     recursive: False leaves what it calls to be compiled. reason: a word for whoever reads it.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
+    if isinstance(fn, torch.nn.Module):
+        return _twin(fn, functools.partial(disable, recursive=recursive, reason=reason))
     if not recursive:
 
         @functools.wraps(fn)

@@ -17,7 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from flambeau_capture.errors import ExportError
-from flambeau_capture.frame.dynamism import mark_dynamic, mark_static, marks_kept
+from flambeau_capture.frame.dynamism import mark_static, marks_kept, maybe_mark_dynamic
 
 
 @dataclass(frozen=True)
@@ -228,5 +228,5 @@ def marked(tensors: Sequence[Declared]) -> Iterator[None]:
                     mark_static(each.tensor, dim)
                 else:
                     low, high = (None, None) if size.dim is None else (size.dim.min, size.dim.max)
-                    mark_dynamic(each.tensor, dim, low, high)
+                    maybe_mark_dynamic(each.tensor, dim, low, high)
         yield

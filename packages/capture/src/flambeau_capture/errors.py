@@ -23,6 +23,11 @@ class RecompileError(CaptureError):
     """A function would have to be compiled again where that was forbidden; the text says why."""
 
 
+class ConstraintViolation(CaptureError):
+    """A size that the program has marked with `mark_dynamic` is made a constant by a line of it,
+    which the text names."""
+
+
 class ReplayError(CaptureError):
     """A recorded frame cannot be replayed; the text says what is missing."""
 

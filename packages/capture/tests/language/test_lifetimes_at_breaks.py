@@ -6,6 +6,7 @@ objects whose end is seen by a reference, by `__del__`, or by neither of which t
 """
 
 import collections
+import gc
 import itertools
 import random
 import threading
@@ -240,3 +241,51 @@ def test_an_argument_that_ends_is_not_kept_by_the_frame_that_was_called(capture)
         log.clear()
         by([torch.ones(3)])
         assert log == [False, True]
+
+
+#: what stands around a call that raises: `{call}` is the next frame's
+AROUND = {
+    "returned": "return {call}",
+    "kept": "a = {call}\n    return a",
+    "in a handler of another": "try: return {call}\n    except KeyError: return 1",
+    "before a finally": "try: return {call}\n    finally: k = 2",
+    "raised again": "try: return {call}\n    except Failure: raise",
+    "raised as another": "try: return {call}\n    except Failure as e: raise Failure([k]) from e",
+    "in a context": "with torch.no_grad(): return {call}",
+    "in a comprehension": "return [{call} for _ in (1,)]",
+    "in a generator": "return sum({call} for _ in (1,))",
+    "beside a tensor": "y = x + k\n    return {call} + y",
+}
+
+
+@pytest.mark.parametrize("depth", (1, 2, 3))
+@pytest.mark.parametrize("name", AROUND)
+def test_what_is_raised_keeps_no_frame_alive(capture, name, depth):
+    """Once it is handled, with the collector off: neither the caller's objects nor the frames'."""
+    frames = [*list(AROUND)[:: depth + 1], name][-depth:]
+    lines = ["def frame0(x, k):\n    a = Plain([])\n    track(a)\n    raise Failure([])"]
+    for number, each in enumerate(frames, 1):
+        body = AROUND[each].format(call=f"frame{number - 1}(x, k)")
+        lines.append(f"def frame{number}(x, k):\n    b = x * 2\n    {body}")
+    refs = []
+    names = {"Plain": Plain, "Failure": Failure, "torch": torch}
+    names["track"] = disable(lambda thing: refs.append(weakref.ref(thing)))
+    exec("\n".join(lines), names)
+
+    def caller(by):
+        mine = Plain([])
+        refs.append(weakref.ref(mine))
+        try:
+            by(torch.ones(2), 1)
+        except Failure as error:
+            refs.append(weakref.ref(error))
+
+    gc.disable()
+    try:
+        for by in (names[f"frame{depth}"], capture(names[f"frame{depth}"])):
+            for _ in range(3):
+                refs.clear()
+                caller(by)
+                assert [ref() for ref in refs] == [None] * 3
+    finally:
+        gc.enable()

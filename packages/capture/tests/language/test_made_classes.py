@@ -3,8 +3,13 @@ of its instances, in the frame and where they leave it, gives what eager gives. 
 classes with all uses; a class that leaves is probed by the same code as eager's.
 """
 
+import abc
 import collections
+import dataclasses
+import enum
+import functools
 import re
+import typing
 
 import pytest
 import torch
@@ -81,8 +86,6 @@ CLASSES = {
     "partial": "class C:\n    k = 2\n    def p(self, x, y): return x * y * self.k\n"
     "    m = functools.partialmethod(p, y=n)",
     "partial, no method": "class C:\n    k = 2\n    m = functools.partial(max, n)",
-    "dispatch": "class C:\n    k = 2\n    @functools.singledispatchmethod\n"
-    "    def m(self, x): return x * 3\n    @m.register\n    def _(self, x: int): return x",
     "slots": "class C:\n    __slots__ = ('k', 'noted')\n    def __init__(self): self.k = t",
     "slots in a list": "class C(Slotted):\n    __slots__ = ['k']",
     "inner": "class C:\n    class Inner:\n        v = n\n        def w(self): return self.v + 1\n"
@@ -138,6 +141,50 @@ CLASSES = {
     "data derived": "@dataclasses.dataclass\nclass A:\n    k: int = 2\n@dataclasses.dataclass\n"
     "class C(A):\n    j: int = dataclasses.field(kw_only=True, default=4)",
     "data after": "class A:\n    k: object = t\nC = dataclasses.dataclass(A)",
+    "registering": "class C(Registering): k = 1",
+    "registering with names": "class A:\n    def __init_subclass__(cls, tag=0, **more):\n"
+    "        super().__init_subclass__(**more)\n        cls.tag = tag\n"
+    "class C(A, tag=n):\n    k = 2\n    def m(self, x): return x * self.tag",
+    "told its name": "class C:\n    k = Named()",
+    "told its name here": "class N:\n    def __set_name__(self, owner, name):\n"
+    "        owner.names = getattr(owner, 'names', ()) + (name,)\n"
+    "    def __get__(self, o, kind=None): return 4\nclass C:\n    k = N()\n    j = N()\n"
+    "    def m(self, x): return x * len(self.names)",
+    "told and raises": "class N:\n    def __set_name__(self, owner, name): raise KeyError(name)\n"
+    "class C: k = N()",
+    "metaclass": "class C(metaclass=Meta): k = 1",
+    "of a metaclass": "class A(metaclass=Meta): pass\nclass C(A): k = 1",
+    "metaclass made here": "class M(type):\n    def __new__(mcs, name, bases, space, **more):\n"
+    "        space['added'] = len(more)\n"
+    "        return super().__new__(mcs, name, bases, space)\n"
+    "    def __init__(cls, name, bases, space, **more):\n        cls.told = name\n"
+    "class C(metaclass=M, z=1):\n    k = n\n    def m(self, x): return x * self.k + self.added",
+    "metaclass that prepares": "class M(type):\n    @classmethod\n"
+    "    def __prepare__(mcs, name, bases): return {'k': n}\n"
+    "class C(metaclass=M):\n    def m(self, x): return x * self.k",
+    "metaclass that keeps": "class M(type):\n    def __setattr__(cls, name, value):\n"
+    "        super().__setattr__(name, [value])\nclass C(metaclass=M): pass\nC.k = n",
+    "abstract metaclass": "class M(abc.ABCMeta):\n    def __len__(cls): return 7\n"
+    "class C(metaclass=M):\n    k = 1\n    @abc.abstractmethod\n    def m(self): ...",
+    "metaclass with hooks": "class A(metaclass=Meta):\n"
+    "    def __init_subclass__(cls): cls.k = cls.__name__\nclass C(A): pass",
+    "function as metaclass": "def make(name, bases, space, **more):\n"
+    "    return type(name, bases, {**space, 'k': sorted(more)})\n"
+    "class C(metaclass=make, z=1): j = 1",
+    "entries": "class A:\n    def __mro_entries__(self, bases): return (Base,)\n"
+    "class C(A()): j = 3",
+    "enumeration": "class C(enum.Enum):\n    k = 3\n    j = 'a'\n"
+    "    def m(self, x): return x * len(self.name)\n    @property\n"
+    "    def p(self): return self.value\nC = C.k.__class__",
+    "numbers by the library": "class E(enum.IntEnum):\n    A = enum.auto()\n    B = enum.auto()\n"
+    "class C:\n    k = E.B\n    def m(self, x, e=E.A): return x * self.k + e",
+    "flags": "class E(enum.Flag):\n    A = 1\n    B = 2\n"
+    "class C:\n    k = (E.A | E.B).value\n    def m(self, x): return x * (E.B in (E.A | E.B))",
+    "tuple with names": "class N(typing.NamedTuple):\n    k: int = 2\n    v: object = t\n"
+    "    def m(self, x): return x * self.k\nclass C(N): pass",
+    "conflict": "class A(metaclass=Meta): pass\nclass M(type): pass\nclass C(A, metaclass=M): pass",
+    "unknown keyword": "class C(z=1): pass",
+    "base that is none": "class C(n): pass",
     "mutable default": "@dataclasses.dataclass\nclass C:\n    k: list = []",
     "bad order": "@dataclasses.dataclass\nclass C:\n    k: int = 1\n    j: int",
     "bad slots": "class C:\n    __slots__ = ('k',)\n    k = 1",
@@ -148,13 +195,16 @@ CLASSES = {
 }
 #: what ends the graph, by the reason
 BROKEN = {
-    "registering": "class C(Registering): k = 1",
-    "told its name": "class C:\n    k = Named()",
-    "metaclass": "class C(metaclass=Meta): k = 1",
-    "of a metaclass": "class A(metaclass=Meta): pass\nclass C(A): k = 1",
     "checks": "class C(abc.ABC):\n    k = 1\n    @classmethod\n"
     "    def __subclasshook__(cls, o): return True",
+    "dispatch": "class C:\n    k = 2\n    @functools.singledispatchmethod\n"
+    "    def m(self, x): return x * 3\n    @m.register\n    def _(self, x: int): return x",
     "of a generic": "class C(typing.Generic[typing.TypeVar('T')]): k = 1",
+    "enumeration with its own __init__": "class E(enum.Enum):\n    A = 1\n"
+    "    def __init__(self, v): self.v = v + 1\nclass C: k = E.A.v",
+    "enumeration by a call": "E = enum.Enum('E', 'A B')\nclass C: k = E.B.value",
+    "enumeration that reads": "class E(enum.IntEnum):\n    A = enum.auto()\n    B = A + 1\n"
+    "class C: k = E.B",
 }
 #: expressions of C, of an instance o, and of a tensor
 USES = [
@@ -272,13 +322,14 @@ PROBES = [
 ENDS = {
     "hash(o) == hash(o)": {"all"},  # it is an address
     "repr(o)[:3]": {"all"},
-    "{o: 1}[o]": {"int", "named tuple"},
+    "{o: 1}[o]": {"int", "named tuple", "exception", "tuple", "tuple with names"},
     "C.__annotations__": {"all"},  # Python makes them when they are asked for
     "vars(C).get('p')": {"all"},
     "setattr(C, 'k', 9), C.k": {"slots", "slots in a list"},
     "delattr(C, 'k'), hasattr(o, 'k')": {"slots", "slots in a list"},
-    "type('D', (C,), {'z': t})": {"abstract", "still abstract"},
-    "functools.partial(C.m, o)(t)": {"module"},
+    "functools.partial(C.m, o)(t)": {"module", "partial"},
+    "C.k": {"tuple with names"},
+    "getattr(C, 'k', 0)": {"tuple with names"},
     "o.m(t)": {"module"},
     "super(C, o).m(t)": {"module"},
     "o(t)": {"module"},
@@ -286,12 +337,14 @@ ENDS = {
     "C.__name__, C.__qualname__, C.__module__, C.__doc__": {"data after"},
 }
 HEAD = "def f(t, n):\n"
+#: what the programs import
+MODULES = {each.__name__: each for each in (abc, dataclasses, enum, functools, typing)}
 
 
 def function(statement, use):
     body = ["u = t + 1", statement, "o = C()", f"return ({use}), u * 2"]
     lines = "\n".join(body).splitlines()
-    world = {**globals(), "__name__": "made_world"}
+    world = {**globals(), **MODULES, "__name__": "made_world"}
     exec(HEAD + "".join(f"    {line}\n" for line in lines), world)
     return world["f"]
 

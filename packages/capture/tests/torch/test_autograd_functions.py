@@ -1,5 +1,7 @@
 """torch.autograd.Function under capture: one call of the graph, with both bodies in it."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -285,6 +287,64 @@ class Halves(torch.autograd.Function):
 def test_undefined_gradients(agree):
     agree(lambda a: Halves.apply(a, False), x())
     agree(lambda a: Halves.apply(a, True)[0], x(), graphs=None)
+
+
+def asking(count, without, undefined):
+    """A function of `count` results, the last without derivative if so asked, whose backward sees
+    which derivatives there are; undefined: what it makes of those that are not."""
+
+    class Asking(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(a, b)
+            results = [a * b, a + b, a.sin() * b][:count]
+            if without:
+                ctx.mark_non_differentiable(results[-1])
+            return tuple(results)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            a, b = ctx.saved_tensors
+            known = [(n + 2, grad) for n, grad in enumerate(grads) if grad is not None]
+            if undefined == "error" and len(known) < count:
+                raise ValueError(f"{len(known)} of {count}")
+            if not known:
+                return None, b.cos()
+            first = sum(grad * a * n for n, grad in known)
+            return first, (None if grads[0] is None else grads[0] * b)
+
+    return Asking.apply
+
+
+@pytest.mark.parametrize("undefined", ["skip", "error"])
+@pytest.mark.parametrize("without", [False, True])
+@pytest.mark.parametrize("count", [2, 3])
+def test_which_derivatives_are_defined(capture, count, without, undefined):
+    function = asking(count, without, undefined)
+
+    def joined(a, b, used):
+        results = function(a * 1, b * 1)
+        return sum((results[place] * (place + 1)).sum() for place in used) + a.sum()
+
+    def apart(a, b, used):
+        results = function(a * 1, b * 1)
+        return *((results[place] * 2).sum() for place in used), a.sum()
+
+    def outcome(run, used):
+        a, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+        out = run(a, b, used)
+        for end in out if isinstance(out, tuple) else (out,):
+            try:
+                end.backward(retain_graph=True)
+            except Exception as error:
+                return type(error), str(error)
+        return [None if x.grad is None else x.grad.tolist() for x in (a, b)]
+
+    for run in (joined, apart):
+        places = range(count - without)
+        for used in [()] + [each for n in (1, 2) for each in itertools.permutations(places, n)]:
+            assert outcome(capture(run), used) == outcome(run, used), used
 
 
 def answering(materialize, wanted, undefined):

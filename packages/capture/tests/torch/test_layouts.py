@@ -41,6 +41,21 @@ def test_what_is_made_of_a_tensor(agree, fn):
     agree(fn, torch.randn(3, 3), graphs=None, backward=False)
 
 
+@pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "bsc"])
+def test_what_has_no_strides_ends_the_graph(capture, backend, same, layout):
+    """Compressed rows and columns are Python's from there on, with a reason and no fault."""
+
+    def fn(x):
+        sizes = ((1, 1),) if layout.startswith("bs") else ()
+        sparse = getattr(x.relu(), f"to_sparse_{layout}")(*sizes)
+        return sparse @ x if layout == "csr" else sparse.to_dense() * 2, sparse.values() + 1
+
+    x = torch.randn(3, 3)
+    for _ in range(2):
+        same(capture(fn)(x), fn(x))
+    assert backend.graphs
+
+
 class Arguments:
     """Tensors that no fake tensor stands for, and a function of each."""
 

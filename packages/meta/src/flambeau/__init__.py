@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flambeau_capture import CaptureError as CaptureError
     from flambeau_capture import CaptureWarning as CaptureWarning
     from flambeau_capture import CompileProfiler as CompileProfiler
+    from flambeau_capture import ConstraintViolation as ConstraintViolation
     from flambeau_capture import Dim as Dim
     from flambeau_capture import ExportError as ExportError
     from flambeau_capture import RecompileError as RecompileError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from flambeau_capture import is_compiling as is_compiling
     from flambeau_capture import mark_dynamic as mark_dynamic
     from flambeau_capture import mark_static as mark_static
+    from flambeau_capture import maybe_mark_dynamic as maybe_mark_dynamic
     from flambeau_capture import reset as reset
     from flambeau_capture import run as run
     from flambeau_capture import set_stance as set_stance
@@ -110,10 +112,10 @@ _NAMES = {
     "flambeau.tracing.trace": "trace",
     "flambeau_aot": "AotError",
     "flambeau_capture": (
-        "BackendError CaptureError CaptureWarning CompileProfiler Dim ExportError RecompileError "
-        "Unsupported allow_in_graph assume_constant_result disable disallow_in_graph get_stance "
-        "graph_break is_compiling mark_dynamic mark_static reset run set_stance "
-        "substitute_in_graph"
+        "BackendError CaptureError CaptureWarning CompileProfiler ConstraintViolation Dim "
+        "ExportError RecompileError Unsupported allow_in_graph assume_constant_result disable "
+        "disallow_in_graph get_stance graph_break is_compiling mark_dynamic mark_static "
+        "maybe_mark_dynamic reset run set_stance substitute_in_graph"
     ),
     "flambeau_inductor": "CacheWarning CompilerFailed CompilerNotFound InductorError",
 }

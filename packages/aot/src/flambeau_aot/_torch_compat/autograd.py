@@ -21,6 +21,9 @@ from flambeau_aot._torch_compat.tensors import version
 REENTRANT = "checkpoint with use_reentrant=True"
 """Metadata key of the nodes that such a checkpoint has made, where its body alone is traced."""
 
+FREED = "freed by a derivative"
+"""Metadata key of the nodes that a derivative inside of the traced program runs without keeping."""
+
 
 def sequence_number() -> int:
     """The number the next autograd node of this thread will get."""
@@ -155,6 +158,11 @@ def keeps_something(node: Any) -> bool:
     return type(node).__name__ == "CppFunction" or bool(kept_values(node))
 
 
+def was_freed(node: Any) -> bool:
+    """Whether the program has freed what an autograd node keeps, where it keeps something."""
+    return FREED in node.metadata and keeps_something(node)
+
+
 def watch_unpacking(node: Any, note: Callable[[Any], None]) -> None:
     """Let `note(node)` be called where the backward of a function of Python, whose node this is,
     reads `saved_tensors`: autograd looks at their versions there, and nowhere else."""
@@ -198,19 +206,24 @@ def saved_where_checked(
     """The saved tensors of an autograd node, of which some may have been written to.
 
     before: their versions when they were saved. Raises what `ctx.saved_tensors` does if one that is
-    checked was written to, if hooks have packed one, or if this torch hands out no single ones.
+    checked was written to, if they are freed, if hooks have packed one, or if this torch hands out
+    no single ones.
     """
     try:
         return list(ctx.saved_tensors)
     except RuntimeError:
-        found = []
+        found, written = [], False
         for raw, known, was in zip(ctx._raw_saved_tensors, checked, before, strict=True):
             if getattr(raw, "unpack_hook", None) is not None or not hasattr(raw, "data"):
                 raise
             tensor = raw.data
-            if known and version(tensor) != was:
+            changed = version(tensor) != was
+            if known and changed:
                 raise
+            written = written or changed
             found.append(tensor)
+        if not written:
+            raise
         return found
 
 

@@ -125,16 +125,41 @@ def _in_format_of(place: int, *, only: str = "") -> Correction:
     return correct
 
 
+def _as_made(make: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Layout | None:
+    """The layout that a function of meta tensors gives its result; of open sizes products, in the
+    order that they have in this compile, or as an operand that it is laid out as. None where data
+    decide."""
+    numbers = [n for x in tensors for n in (*x.shape, *x.stride())]
+    if data_symbols(filter(is_symbolic, numbers)):
+        return None
+    known = [_in_this_compile(x) for x in tensors]
+    made = make(*known)
+
+    def lay(shape: Sequence[Any]) -> Sequence[Any]:
+        if not any(map(is_symbolic, numbers)):
+            return made.stride()
+        for x, bare in zip(tensors, known, strict=True):
+            if (bare.shape, bare.stride()) == (made.shape, made.stride()):
+                return x.stride()
+        order = sorted(range(made.dim()), key=lambda d: (made.stride(d), made.size(d)))
+        steps = contiguous([shape[d] for d in reversed(order)])
+        return [steps[-1 - order.index(d)] for d in range(made.dim())]
+
+    return lay
+
+
+def _in_this_compile(x: torch.Tensor) -> torch.Tensor:
+    """A meta tensor of the sizes and strides that a tensor's have in this compile."""
+    sizes, steps = (tuple(map(hint, each)) for each in (x.shape, x.stride()))
+    return torch.empty_strided(sizes, steps, device="meta")
+
+
 def _by_operands(*places: int) -> Correction:
     """A result laid out by the operands in this order, as torch's iterator over elements does."""
 
     def correct(args: Args, device: torch.device) -> Corrected:
         tensors = [args[place] for place in places if isinstance(args[place], torch.Tensor)]
-        numbers = [n for x in tensors for n in (*x.shape, *x.stride())]
-        if len(tensors) < 2 or not all(isinstance(n, int) for n in numbers):
-            return {}
-        bare = [torch.empty_strided(x.shape, x.stride(), device="meta") for x in tensors]
-        return {0: KernelCorrection(stride=torch.add(*bare).stride())}
+        return {} if len(tensors) < 2 else {0: KernelCorrection(laid=_as_made(torch.add, *tensors))}
 
     return correct
 
@@ -154,13 +179,12 @@ def _dropout_slope(args: Args, device: torch.device) -> Corrected:
 
 
 def _scattered(args: Args, device: torch.device) -> Corrected:
-    """A base that repeats its elements is copied without."""
-    numbers = [*args[0].shape, *args[0].stride()]
-    known = all(isinstance(n, int) for n in numbers)
-    if not known or not expanded(args[0].shape, args[0].stride()):
-        return {}
-    bare = torch.empty_strided(args[0].shape, args[0].stride(), device="meta")
-    return {0: KernelCorrection(stride=bare.clone().stride())}
+    """Laid out as the base; one that repeats its elements is copied without."""
+
+    def made(base: torch.Tensor) -> torch.Tensor:
+        return base.clone() if expanded(base.shape, base.stride()) else base
+
+    return {0: KernelCorrection(laid=_as_made(made, args[0]))}
 
 
 def _ldexp(args: Args, device: torch.device) -> Corrected:
@@ -169,21 +193,21 @@ def _ldexp(args: Args, device: torch.device) -> Corrected:
     or whole, else as the exponents; of a float and whole exponents as the first, by newer torch."""
     x, exponents = args
     common = torch.result_type(x, exponents)
-    dtype = common if common in _REDUCED else None
-    numbers = [n for each in args for n in (*each.shape, *each.stride())]
-    if not all(isinstance(n, int) for n in numbers):
-        return {0: KernelCorrection(dtype=dtype)}
-    first, power = (torch.empty_strided(e.shape, e.stride(), device="meta") for e in args)
     inexact = exponents.is_floating_point() or exponents.is_complex()
     scaled = SCALES_BY_WHOLE_EXPONENTS and x.is_floating_point() and not inexact
-    if scaled or (device.type == "cpu" and x.dtype != common):
-        first = first.clone()  # eager converts it
-    if scaled and first.shape == torch.broadcast_shapes(first.shape, power.shape):
-        return {0: KernelCorrection(dtype=dtype, stride=first.stride())}
-    if not scaled:
-        by_number = x.dtype == torch.float32 or not (x.is_floating_point() or x.is_complex())
-        power = torch.empty(power.shape, device="meta") if by_number else power.clone()
-    return {0: KernelCorrection(dtype=dtype, stride=torch.mul(first, power).stride())}
+    converted = scaled or (device.type == "cpu" and x.dtype != common)
+    by_number = x.dtype == torch.float32 or not (x.is_floating_point() or x.is_complex())
+
+    def made(first: torch.Tensor, power: torch.Tensor) -> torch.Tensor:
+        first = first.clone() if converted else first
+        if scaled and first.shape == torch.broadcast_shapes(first.shape, power.shape):
+            return first
+        if not scaled:
+            power = torch.empty(power.shape, device="meta") if by_number else power.clone()
+        return torch.mul(first, power)
+
+    dtype = common if common in _REDUCED else None
+    return {0: KernelCorrection(dtype=dtype, laid=_as_made(made, x, exponents))}
 
 
 def _counted(args: Args, device: torch.device) -> Corrected:

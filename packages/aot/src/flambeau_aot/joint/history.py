@@ -26,12 +26,13 @@ from flambeau_aot._torch_compat import (
     kept_values,
     of_a_user,
     version,
+    was_freed,
     watch_unpacking,
 )
 from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects, in_graph
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import IsInput, LiteralResult, ResultNode, SameResult
+from flambeau_aot.runtime_plan import FreedInside, IsInput, LiteralResult, ResultNode, SameResult
 
 History = Sequence[tuple[Any, tuple[Any, ...]]]
 """The autograd nodes of the function's results, each with those that follow."""
@@ -190,6 +191,19 @@ def freed_with(effects: Effects, history: History, reached: Reached) -> tuple[fr
     return tuple(
         frozenset().union(*(own for own in kept if tangent in own)) for tangent in range(count)
     )
+
+
+def freed_inside(effects: Effects, history: History, reached: Reached) -> tuple[FreedInside, ...]:
+    """What derivatives inside of the program have freed of the history of its results."""
+    places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
+    leads: dict[Any, frozenset[int]] = {}
+    found: set[FreedInside] = set()
+    for node, following in reversed(history):
+        own = places.get(id(getattr(node, "variable", None)))
+        leads[node] = frozenset(() if own is None else (own,)).union(*(leads[n] for n in following))
+        if was_freed(node):
+            found.add(FreedInside(reached[node], leads[node]))
+    return tuple(found)
 
 
 _SUMS = frozenset(

@@ -63,6 +63,7 @@ from flambeau_aot.joint.dispatch_mode import (
     JointTracer,
 )
 from flambeau_aot.joint.history import (
+    freed_inside,
     freed_with,
     is_linear,
     kept_by_autograd,
@@ -281,6 +282,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     reached = reached_from([end.grad_fn for end in effects.ends])
     kept = kept_by_autograd(effects, history, reached)
     freed = freed_with(effects, history, reached)
+    gone = freed_inside(effects, history, reached)
     with _python_forms(environment is not None, attempt.decompositions):
         found = backward_part(effects, sparse)
     count, extra = input_plan.static, len(tracer.constants)
@@ -313,6 +315,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         reentrant=reentrant_tangents(effects, history),
         result_nodes=result_nodes(effects, history),
         freed_with=freed,
+        freed_inside=gone,
         partly=partly_reached(effects, history, reached, apart),
         users=user_derivatives(history, reached),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),

@@ -39,6 +39,7 @@ from flambeau_aot._torch_compat import (
     transforms_active,
     version,
     versions,
+    will_run,
     within_older_vmap,
     write_counter,
 )
@@ -64,7 +65,7 @@ from flambeau_aot.runtime.saved_values import (
 )
 from flambeau_aot.runtime.single_run import Gradient, gradients, new_anchor, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
-from flambeau_aot.runtime_plan import RuntimePlan, Saved, Watched
+from flambeau_aot.runtime_plan import FreedInside, RuntimePlan, Saved, Watched
 
 _NOTHING_DONE: tuple[frozenset[int], list[Any]] = (frozenset(), [])
 
@@ -209,7 +210,8 @@ class Differentiation:
             raise refusal("AO0156")
         if higher.unrepeatable or (higher.refusal and torch.is_grad_enabled()):
             raise DoubleBackwardError(higher.refusal)
-        saved = self.read_for(ctx, given) if hasattr(ctx, "rest") else ctx.saved_tensors
+        alone = not self.in_turn and not hasattr(ctx, "rest")
+        saved = ctx.saved_tensors if alone else self.read_for(ctx, given, self.in_turn)
         pairs = zip(crossing.saved, saved, strict=False)
         known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
         if self.kept:
@@ -460,6 +462,8 @@ def _backward(
             through = " or ".join(f"{given[order]} is not None" for order in plan.reentrant)
             lines.append(f"    if not pass_accumulates() and ({through}):")
             lines.append("        refuse_reentrant()")
+        if plan.freed_inside:
+            lines.append(f"    refuse_freed(ctx, freed_inside, {display(given)})")
         if own.once:
             lines.append("    if anchor is not None:")
             lines.append(f"        return own.in_one_run(ctx, {display(given)})")
@@ -540,6 +544,8 @@ def _backward(
         "pass_accumulates": pass_accumulates,
         "refuse_reentrant": _refuse_reentrant,
         "refuse_unasked": refuse_unasked,
+        "refuse_freed": _refuse_freed,
+        "freed_inside": plan.freed_inside,
         "partly": plan.partly,
         "versions": versions,
         "transforms_active": transforms_active,
@@ -567,6 +573,22 @@ def _batched(own: Differentiation, graph: Boxed) -> Callable[..., Sequence[Any]]
 
 def _warn_of_hooks() -> None:
     warnings.warn(str(refusal("AO0167")), stacklevel=2)
+
+
+def _refuse_freed(ctx: Any, freed: Sequence[FreedInside], given: Sequence[Gradient]) -> None:
+    """Raise what autograd does in a backward pass that comes to what the program has freed."""
+    for item in freed:
+        ends = (ctx.next_functions[place][0] for place in item.primals)
+        if any(given[order] is not None for order in item.tangents) and any(
+            end is not None and will_run(end) for end in ends
+        ):
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved "
+                "tensors after they have already been freed). Saved intermediate values of the "
+                "graph are freed when you call .backward() or autograd.grad(). Specify "
+                "retain_graph=True if you need to backward through the graph a second time or if "
+                "you need to access saved tensors after calling backward."
+            )
 
 
 def _refuse_reentrant() -> None:

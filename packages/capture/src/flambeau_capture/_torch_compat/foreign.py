@@ -92,6 +92,11 @@ _OPEN_MARKS = tuple(
 )
 
 
+def required_dims(tensor: Any) -> frozenset[int]:
+    """The dimensions that `torch._dynamo.mark_dynamic` leaves open: no constants, or an error."""
+    return frozenset(getattr(tensor, "_dynamo_dynamic_indices", ()))
+
+
 def is_foreign_question(fn: Any) -> bool:
     """Whether a function is another compiler's `is_compiling`."""
     return fn.__name__ == "is_compiling" and _of_that_compiler(fn)

@@ -76,7 +76,7 @@ class _Special:
         expression = number.node.expr  # what is known to be equal stays so
         if expression.is_number:
             return int(expression)
-        if not data_symbols(number):
+        if not data_symbols(number) and hint(number) is not None:  # else it was equal to one since
             return hint(number)
         moved = self._expression(expression, number.node.shape_env)
         if moved.is_Integer:

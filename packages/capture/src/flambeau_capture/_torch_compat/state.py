@@ -10,7 +10,7 @@ import contextlib
 import functools
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -235,12 +235,55 @@ def mark_history(tensors: Iterable[torch.Tensor], word: str) -> None:
             node.metadata[word] = True
 
 
+def keep_in_history(tensors: Iterable[torch.Tensor], word: str, value: Any) -> None:
+    """Leave a value in the metadata of the autograd nodes that have made these tensors."""
+    with torch._C.DisableTorchFunction():  # the mode that traces has its own answers
+        for tensor in tensors:
+            node: Any = tensor.grad_fn
+            if node is not None:
+                node.metadata[word] = value
+
+
+def kept_in_history(tensors: Iterable[torch.Tensor], word: str) -> Any:
+    """What `keep_in_history` has left there."""
+    with torch._C.DisableTorchFunction():
+        nodes: list[Any] = [x.grad_fn for x in tensors if x.grad_fn is not None]
+    return next(node.metadata[word] for node in nodes if word in node.metadata)
+
+
+def mark_run(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], word: str) -> None:
+    """Leave a word in the metadata of the autograd nodes that a derivative of these outputs by
+    these inputs runs: those from which the engine goes on to an input."""
+    with torch._C.DisableTorchFunction():  # the mode that traces has its own answers
+        ends = {torch.autograd.graph.get_gradient_edge(tensor).node for tensor in inputs}
+        stack: list[tuple[Any, bool]] = [(tensor.grad_fn, False) for tensor in outputs]
+    order: list[Any] = []
+    seen: set[Any] = set()
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node is not None and node not in seen:
+            seen.add(node)
+            stack += [(node, True), *((other, False) for other in following(node))]
+    run: set[Any] = set()
+    for node in order:
+        if any(other in ends or other in run for other in following(node)):
+            run.add(node)
+            node.metadata[word] = True
+
+
+_OLDER_VMAP = torch._C._dispatch_key_parse("VmapMode")
+
+
 def foreign_modes() -> bool:
-    """Whether a transform of functorch, forward-mode differentiation, a dispatch mode, a function
-    mode other than a default device, torch.jit.trace or torch.fx is at work."""
+    """Whether a transform of functorch, a `vmap` of the older kind, forward-mode differentiation, a
+    dispatch mode, a function mode other than a default device, torch.jit.trace or torch.fx is at
+    work."""
     return bool(
         forward_ad_level() >= 0  # a tensor's tangent is seen by torch's operators alone
         or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._dispatch_tls_is_dispatch_key_included(_OLDER_VMAP)
         or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack()
         or any(type(mode) is not DeviceContext for mode in _mode_stack())

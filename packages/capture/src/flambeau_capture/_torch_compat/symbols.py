@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 
@@ -67,7 +68,8 @@ def _environment_class() -> Any:
         by_data: operators may make unbacked symbols. general: queries about these are answered as
         for sizes in general, which are neither 0 nor 1 nor equal to another: the program has been
         captured, and who compiles it decides nothing for it. supposed: answers that are tried.
-        from_one: a new size may be 1 too, until something is decided by its being another.
+        from_one: a new size may be 1 too, until something is decided by its being another. line:
+        where the program is.
         """
 
         closed = False
@@ -75,6 +77,17 @@ def _environment_class() -> Any:
         general = False
         supposed: Mapping[Any, bool] = {}
         from_one = False
+        line: Callable[[], Any] = staticmethod(lambda: None)
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            #: symbols that have been made constants, with where the program was then
+            self.made_constants: dict[Any, Any] = {}
+
+        def _set_replacement(self, a: Any, tgt: Any, *args: Any) -> None:
+            if tgt.is_number:
+                self.made_constants.setdefault(a, self.line())
+            super()._set_replacement(a, tgt, *args)
 
         def _default_value_range(self, *args: Any) -> Any:
             found = super()._default_value_range(*args)
@@ -430,6 +443,21 @@ def hint(number: Any) -> Any:
 def is_decided(mode: Any, symbol: Any) -> bool:
     """Whether a symbol has been assumed to be the number that it is now."""
     return bool(mode.shape_env.replace(symbol).is_number)
+
+
+def note_constants(mode: Any, line: WeakMethod[Callable[[], Any]]) -> None:
+    """Note from here on where the program is when a symbol becomes a constant."""
+
+    def now() -> Any:
+        found = line()
+        return None if found is None else found()
+
+    _shape_environment(mode).line = now
+
+
+def made_constant(mode: Any, symbol: Any) -> Any:
+    """Where the program was when a symbol became a constant; None: that was not in its code."""
+    return mode.shape_env.made_constants.get(symbol)
 
 
 def count_of_decisions(mode: Any) -> int:

@@ -6,6 +6,8 @@ import, registers what it handles.
 
 from flambeau_capture.builtins import (
     cached_functions,
+    class_making,
+    class_statements,
     construction,
     containers,
     introspection,
@@ -18,6 +20,7 @@ from flambeau_capture.builtins import (
     readings,
     stdlib,
 )
+from flambeau_capture.builtins.autograd import module_hooks
 from flambeau_capture.builtins.distributed import collectives, distributed_tensors
 from flambeau_capture.builtins.tensors import rules, torch_functions
 from flambeau_capture.values import references

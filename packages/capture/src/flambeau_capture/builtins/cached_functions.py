@@ -58,8 +58,8 @@ def _cached(tx: Tracer, called: BuiltinValue, args: Args, kwargs: Kwargs) -> Val
 
 
 class _KnownCall:
-    """A call whose arguments are known, as far as they tell it from others; one may be any object
-    that compares by identity."""
+    """A call whose arguments are known, as far as they distinguish it from others; one may be any
+    object that compares by identity."""
 
     def __init__(
         self, fn: Any, args: Args, kwargs: Kwargs, objects: list[Any], base: int | None

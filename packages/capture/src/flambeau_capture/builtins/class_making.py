@@ -10,9 +10,6 @@ import dataclasses
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.dicts import DictValue, pairs_of
-from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import (
     RULES,
     Action,
@@ -25,38 +22,8 @@ from flambeau_capture.values.objects.made_classes import (
     DataclassDecorator,
     MadeClass,
     made_part,
-    make_class,
 )
 from flambeau_capture.values.registry import wrap_known
-
-
-def make_by_statement(tx: Tracer, args: Args, kwargs: Kwargs, body: DictValue) -> Value:
-    """A class whose body has run and has left a namespace."""
-    if kwargs:
-        raise Break("FB0020", f"a class statement with {', '.join(kwargs)}")
-    return make_class(tx, args[1], args[2:], body)
-
-
-def make_by_type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """`type(name, bases, namespace)`."""
-    if len(args) != 3 or kwargs:
-        raise Break("FB0020", describe_call(type, args))
-    name, bases, given = args
-    plain = isinstance(name, Constant) and name.cls is str
-    if not plain or not isinstance(bases, TupleValue) or given.cls is not dict:
-        raise Break("FB0020", describe_call(type, args))
-    namespace = DictValue(list(pairs_of(tx, given)), tx=tx)
-    frame = tx.caller(1)
-    if frame is not None and "__name__" in frame.namespace:
-        if not namespace.contains(tx, Constant("__module__")):
-            here = tx.scope_of(frame.namespace).load(tx, "__name__")
-            assert here is not None
-            namespace.store(tx, Constant("__module__"), here)
-    made = make_class(tx, name, bases.parts(), namespace)
-    if made.cls is not type:  # whose own code is what calls `type`, which looks at its caller
-        raise Break("FB0020", describe_call(type, args))
-    return made
-
 
 for _part in PARTS:
     RULES[_part] = CallRule(Action.ANSWER, handler=made_part(_part))

@@ -73,6 +73,9 @@ def instantiate(
     if rule.action is Action.BREAK:
         raise Break(rule.reason, f"call of {kind.describe()}")
     if rule.action is Action.EVALUATE:
+        more = len(args) + len(kwargs) > 1
+        if more and isinstance(python_class, enum.EnumMeta) and not len(python_class):
+            raise Break("FB0020", f"call of {kind.describe()}")  # it makes an enumeration
         return evaluate_call(tx, python_class, args, kwargs)
     if rule.action is Action.GRAPH:
         return graph_call(tx, "call_function", python_class, args, kwargs)
@@ -197,10 +200,6 @@ def made_by_init(python_class: type) -> bool:
 @makes(object)
 def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
     python_class = kind.python_class
-    if find_in_class(python_class, "__del__") is not None:
-        if python_method(python_class, "__del__") is None:
-            raise Break("FB0005", f"call of {kind.describe()}")
-        raise SkipFrame(f"objects of {python_class.__name__} run code of their own when they end")
     new = find_in_class(python_class, "__new__")
     assert new is not None
     if inspect.isabstract(python_class) and new[0] is object:
@@ -267,6 +266,7 @@ def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> V
         return None
     if kwargs and base in (tuple, frozenset):
         raise Break("FB0005", f"{kind.describe()} called with {', '.join(kwargs)}")
+    refuse_del(python_class)
     payload: Value
     if base is frozenset:
         payload = SetValue([], frozenset, tx=tx)
@@ -282,9 +282,18 @@ def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> V
     return ObjectValue(python_class, payload=payload)
 
 
+def refuse_del(python_class: type) -> None:
+    """No object is made whose end would be noticed: capture keeps it for longer."""
+    if find_in_class(python_class, "__del__") is not None:
+        if python_method(python_class, "__del__") is None:
+            raise Break("FB0005", f"call of class {python_class.__name__}")
+        raise SkipFrame(f"objects of {python_class.__name__} run code of their own when they end")
+
+
 def new_object(tx: Tracer, kind: ClassValue) -> Value:
     """`object.__new__`, with the built-in part that the class derives from."""
     python_class = kind.python_class
+    refuse_del(python_class)
     assume_special_methods(tx, python_class)
     layout = layout_of(python_class)
     if layout in (object, types.SimpleNamespace):

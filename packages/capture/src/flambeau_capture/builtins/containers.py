@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.construction import refuse_del
 from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
@@ -247,6 +248,7 @@ def _instance(
     fixed = isinstance(payload, TupleValue | Constant)
     if payload is value.payload and payload is not None and not fixed:
         payload = payload.call_method(tx, "copy", [], {})
+    refuse_del(value.cls)
     made = ObjectValue(value.cls, payload=payload)
     if memo is not None:
         memo[id(value)] = made

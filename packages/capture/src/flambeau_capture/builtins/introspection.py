@@ -16,7 +16,6 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.class_making import make_by_type
 from flambeau_capture.source import ConstantSource, answers_attributes
 from flambeau_capture.values.base import (
     Args,
@@ -33,6 +32,7 @@ from flambeau_capture.values.constant import (
     evaluate,
     is_none,
     name_in_errors,
+    nameless,
     refuse,
 )
 from flambeau_capture.values.containers.lists import ListValue
@@ -134,7 +134,12 @@ def _alternatives(name: str, kinds: Value) -> Iterator[Any]:
         return
     with needing("FB0009", lambda _: f"{name} with {kinds.describe()}"):
         plain = kinds.as_python()
-    yield from plain.__args__ if isinstance(plain, types.UnionType) else (plain,)
+    yield from plain.__args__ if typing.get_origin(plain) in _UNIONS else (plain,)
+
+
+_UNIONS = (types.UnionType, typing.Union)
+#: classes of the library under their names in `typing`
+_Special: Any = type(typing.List)  # noqa: UP006
 
 
 def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
@@ -142,9 +147,10 @@ def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
 
 
 def _is_one(tx: Tracer, value: Value, plain: Any) -> bool:
-    kind: Any = plain if isinstance(plain, type) else getattr(plain, "__origin__", None)
-    if not isinstance(kind, type):
-        refuse(tx, isinstance, value, tx.wrap_new(plain))
+    kind: Any = plain.__origin__ if isinstance(plain, _Special) else plain
+    if not isinstance(kind, type) or isinstance(kind, types.GenericAlias):
+        evaluate(tx, isinstance, nameless(value), kind)  # raises
+        raise Break("FB0009", f"isinstance with {kind!r}")
     by_members = has_members(tx, value, kind)
     if by_members is not None:
         return by_members
@@ -177,7 +183,7 @@ def _by_metaclass(tx: Tracer, kind: type, name: str, asked: Value) -> bool | Non
     found = find_in_class(type(kind), name)
     if found is None or python_method(type(kind), name) is None:
         return None
-    if found[0] is abc.ABCMeta or found[0].__module__ == "typing":
+    if found[0] is abc.ABCMeta or found[0] is type(typing.Protocol):
         return None
     assume_special_methods(tx, type(kind))
     method = MethodValue(tx.wrap_new(kind), tx.wrap(found[1], ConstantSource(found[1], name)))
@@ -204,13 +210,6 @@ def _abc_check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """`ABCMeta.__instancecheck__` and `__subclasscheck__`, called by a metaclass of the program."""
     asked = args[1].python_class if isinstance(args[1], ClassValue) else args[1].cls
     return Constant(is_subclass(tx, asked, class_of(args[0])))
-
-
-@handles(type)
-def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if len(args) != 1:
-        return make_by_type(tx, args, kwargs)
-    return tx.wrap_new(args[0].cls)
 
 
 def _name_of(value: Value) -> str:

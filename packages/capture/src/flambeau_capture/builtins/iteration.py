@@ -162,7 +162,7 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if target.special(tx, "__reversed__"):
         return call_special(tx, target, "__reversed__", [])
     if isinstance(target, SpecialMethods) and own is None:
-        if not all(find_in_class(target.cls, name) for name in ("__len__", "__getitem__")):
+        if find_in_class(target.cls, "__getitem__") is None:
             refuse(tx, reversed, target)
         return ReversedIterator(target, target.length(tx))
     if target.cls is range:
@@ -173,8 +173,8 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(target, IteratorValue):
         refuse(tx, reversed, target)
     inner = getattr(target, "payload", None) or target  # whatever its class iterates over
-    if inner.cls is list:
-        return ReversedIterator(inner, inner.length(tx))
+    if isinstance(inner, ListValue):
+        return inner.call_method(tx, "__reversed__", [], {})
     made = SequenceIterator(TupleValue(unpack(tx, inner)[::-1]))
     if known_in(inner.cls, _REVERSED):
         made.made_by = MadeBy(reversed, (inner,), {})

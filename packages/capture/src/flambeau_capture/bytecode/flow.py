@@ -96,6 +96,35 @@ def reachable(body: CodeBody, start: Instruction | None = None) -> set[Instructi
     return found
 
 
+def ends_loop(body: CodeBody, jump: Instruction) -> bool:
+    """Whether a conditional jump decides if a loop goes on which nothing else ends by itself, as a
+    `while` does: a `for` ends with its iterator, whatever the jump decides."""
+    where = positions_in(body)
+    at = where[jump]
+    around = {
+        each
+        for each in body.instructions[:at]
+        if each.opname == "FOR_ITER" and each.target is not None and where[each.target] > at
+    }
+    again = [_leads_to(body, goal, jump, around) for goal in successors(body)[jump]]
+    return any(again) and not all(again)
+
+
+def _leads_to(
+    body: CodeBody, start: Instruction, goal: Instruction, without: Collection[Instruction]
+) -> bool:
+    """Whether control can come from one instruction to another by none of these."""
+    following, found, pending = successors(body), set(without), [start]
+    while pending:
+        instruction = pending.pop()
+        if instruction is goal:
+            return True
+        if instruction not in found:
+            found.add(instruction)
+            pending += following[instruction]
+    return False
+
+
 def keep(body: CodeBody, kept: Collection[Instruction]) -> CodeBody:
     """The body with only these instructions; regions shrink to what is left of them."""
     where = positions_in(body)

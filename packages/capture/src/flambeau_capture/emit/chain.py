@@ -156,7 +156,8 @@ def _stopped_code(level: Level, names: EntryNames) -> CodeType:
 def _waiting_code(level: Level, names: EntryNames, may_return: bool) -> CodeType:
     """Calls the next frame's; goes on here if that one has returned to us."""
     host = Host(level, names)
-    call = [*spelling.callable_from(spelling.load_fast_bound(CALLEE)), *spelling.call(0)]
+    # it may hold what the instruction raises, and this frame is part of where that was raised
+    call = [*spelling.callable_from(spelling.take_fast(CALLEE)), *spelling.call(0)]
     placed(call, level.instruction.positions)
     host.instructions += call
     host.instructions += spelling.store_fast(DONE)

@@ -152,14 +152,17 @@ def _planned(
 
 def _run_plan(host: Host, plan: ChainPlan, may_return: bool) -> None:
     level = host.level
+    # on the stack meanwhile: a variable with what the instruction raises would keep itself alive
     called = [
-        *spelling.callable_from(spelling.load_const(plan.run)),
         *spelling.load_fast_bound(_PARTS),
+        *spelling.callable_from(spelling.load_const(plan.run)),
+        *spelling.take_fast(_PARTS),
         *spelling.call(1),
         *spelling.callable_on_top(),
         *spelling.call(0),
     ]
-    host.instructions += [*placed(called, level.instruction.positions), *spelling.store_fast(DONE)]
+    kept = [*spelling.store_fast(DONE), *spelling.store_fast(_PARTS)]
+    host.instructions += [*placed(called, level.instruction.positions), *kept]
     if may_return:
         returned(host, _PARTS)
     host.instructions += [

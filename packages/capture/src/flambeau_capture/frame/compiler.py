@@ -26,11 +26,12 @@ from flambeau_capture.breaks import REASONS, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.builtins.tensors.torch_functions import is_packed_call
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.names import EntryNames
-from flambeau_capture.errors import BackendError, CaptureFault, RecompileError
+from flambeau_capture.errors import BackendError, CaptureFault, ConstraintViolation, RecompileError
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
 from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.recompile_limits import Patience, hint
+from flambeau_capture.frame.signal_handlers import raised_by_handler
 from flambeau_capture.frame.skip_rules import is_made_by_library, runs_uncaptured, skip_code
 from flambeau_capture.frame.stance import waits
 from flambeau_capture.frame.timing_trials import Clock, EntryTrial, Trial, TrialVerdict
@@ -234,7 +235,10 @@ class FrameCompiler:
         conversion = FrameConversion(self, frame, cache)
         try:
             return conversion.run()
+        except ConstraintViolation:
+            raise
         except (Unsupported, BackendError) as error:
+            self._interrupted(conversion, error)
             if isinstance(error, Unsupported) or self.options.nopython:
                 raise
             if self.options.raise_internal_errors and is_fault_of_a_stage(error):
@@ -254,6 +258,7 @@ class FrameCompiler:
                 self.records.skip(code.co_name, str(reason))
             return SKIP
         except Exception as error:
+            self._interrupted(conversion, error)
             conversion.outcome = f"capture failed: {type(error).__name__}: {error}"
             conversion.in_parts = True
             recorded = self._record_failure(frame, error)
@@ -276,6 +281,13 @@ class FrameCompiler:
             self.records.frames.append(record)
             self.publish("frame", record)
             logs.emit("frames", lambda: str(record))
+
+    def _interrupted(self, conversion: FrameConversion, error: Exception) -> None:
+        """Raise what a signal handler of the program has raised, which is to stop the call."""
+        found = raised_by_handler(error)
+        if found is not None:
+            conversion.outcome = f"interrupted by {type(found).__name__}"
+            raise found
 
     def publish(self, kind: str, record: object) -> None:
         """Pass a record on to `watch`."""

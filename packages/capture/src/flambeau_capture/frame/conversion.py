@@ -35,6 +35,7 @@ from flambeau_capture.builtins.autograd.gradients import (
     copy_that_shows,
     leaving_leaf,
     read_before_derivatives,
+    separately_undefined,
 )
 from flambeau_capture.bytecode.decode import argument_count
 from flambeau_capture.bytecode.listing import listing
@@ -51,7 +52,7 @@ from flambeau_capture.emit.frame import (
 )
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
-from flambeau_capture.errors import BackendError
+from flambeau_capture.errors import BackendError, ConstraintViolation
 from flambeau_capture.frame.eager_rerun import (
     AsItIs,
     CallsThatRaise,
@@ -146,6 +147,8 @@ class FrameConversion:
             except CaptureAgain as again:
                 again.note()
                 stop_at = reason = None
+            except ConstraintViolation:
+                raise
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
                 stop_at = reason = None
@@ -295,7 +298,7 @@ class FrameConversion:
         except (AssembleError, StackError, CannotResume, Break) as error:
             self._stop_further_out(ended, error)
         code = self._compile(session, plan, number, ended.chain)
-        self._note_dynamics(names.latest, report)
+        self._note_dynamics(names.latest, ended.chain, report)
         self.outcome, self.stopped, self.in_parts = "break", report, True
         report = self._explained(report)
         self.converter.records.breaks.append(report)
@@ -303,10 +306,16 @@ class FrameConversion:
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
 
-    def _note_dynamics(self, made: Sequence[Resumption], report: BreakReport) -> None:
+    def _note_dynamics(
+        self, made: Sequence[Resumption], chain: Sequence[Suspended], report: BreakReport
+    ) -> None:
         """What is another from call to call where the function goes on."""
         dynamics = self.converter.dynamics
+        left = {one.frame.prepared.body.code: one.frame.variables for one in chain}
         for each in made:
+            for name, value in left.get(each.origin.code, {}).items():
+                if isinstance(value, TensorValue) and name in each.arguments:
+                    dynamics.left_by_data(each.code, Local(name), value.fake.shape)
             code = each.origin.code
             own = code.co_varnames[: argument_count(code)]
             dynamics.assigned(each.code, [name for name in each.arguments if name not in own])
@@ -329,9 +338,9 @@ class FrameConversion:
         """The planned code, once the graph that it calls has gone through the backend.
 
         number: of the graph's name, taken before those of resume functions; None: no graph."""
-        written = _kept_and_written(session.heap)
-        if written is not None:
-            raise Restart(written.step, written.report)
+        kept = _kept_and_written(session.heap)
+        if kept is not None:
+            raise Restart(kept.step, kept.report)
         if number is None:
             with _skipping():
                 return emit(plan, None)
@@ -340,6 +349,7 @@ class FrameConversion:
         earlier = (
             leaving_leaf(graph, outputs)
             or copy_that_shows(graph, outputs)
+            or separately_undefined(graph, outputs)
             or read_before_derivatives(graph, outputs, codes)
         )
         if earlier is not None:
@@ -541,7 +551,7 @@ def _changed(effects: Iterable[Any]) -> Iterator[str]:
 def _kept_and_written(heap: SideEffects) -> Kept | None:
     """What eager keeps for later calls and the program has written to since it was made."""
     for place, value in enumerate(heap.touched):
-        kept = getattr(value, "kept", None)
+        kept: Kept | None = getattr(value, "kept", None)
         if kept is not None and place >= kept.seen:
             return kept
     return None

@@ -2,7 +2,8 @@
 
 In: marks of the program; the sizes and numbers seen at each place of a code object. Out: the
 dimensions of a tensor that become symbols, and whether a number does. Invariant: with
-`dynamic=False`, or a backend that takes no symbols (of a kind), nothing does (of that kind).
+a backend that takes no symbols (of a kind), nothing does (of that kind); with `dynamic=False`,
+nothing that is not marked.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ graph_break.__dict__[MARK] = BREAK
 
 #: attributes of a tensor, of types that `torch.load` takes by default
 _DYNAMIC, _STATIC = "_flambeau_dynamic_dims", "_flambeau_static_dims"
+_REQUIRED = "_flambeau_required_dims"
 
 
 def mark_dynamic(
@@ -66,8 +68,19 @@ def mark_dynamic(
     """Leave a dimension (or several) of a tensor open when code is made for it.
 
     min, max: bounds, both included, outside of which other code is made. Size 0 is never left open,
-    and 1 only with a min of 1, where nothing that is decided says otherwise.
+    and 1 only with a min of 1, where nothing that is decided says otherwise. Whatever `dynamic` is,
+    the mark holds. Raises ConstraintViolation in a call in which the program makes a constant of
+    the size: `maybe_mark_dynamic` does not.
     """
+    maybe_mark_dynamic(tensor, dim, min, max)
+    setattr(tensor, _REQUIRED, {*getattr(tensor, _REQUIRED, ()), *_dims(tensor, dim)})
+
+
+def maybe_mark_dynamic(
+    tensor: Any, dim: int | tuple[int, ...], min: int | None = None, max: int | None = None
+) -> None:
+    """Leave a dimension (or several) of a tensor open as `mark_dynamic` does, where the program
+    lets it be."""
     if min is not None and max is not None and min > max:
         raise ValueError(f"min {min} is greater than max {max}")
     marks = dynamic_dims(tensor) | dict.fromkeys(_dims(tensor, dim), (min, max))
@@ -82,16 +95,18 @@ def mark_static(tensor: Any, dim: int | tuple[int, ...] | None = None) -> None:
     setattr(tensor, _STATIC, marked | static_dims(tensor))
     kept = {one: bounds for one, bounds in dynamic_dims(tensor).items() if one not in marked}
     setattr(tensor, _DYNAMIC, kept)
+    setattr(tensor, _REQUIRED, set(getattr(tensor, _REQUIRED, ())) - marked)
 
 
 @contextlib.contextmanager
 def marks_kept(tensor: Any) -> Iterator[None]:
     """After it, a tensor has the marks of ours that it had before."""
-    before = {name: vars(tensor)[name] for name in (_DYNAMIC, _STATIC) if name in vars(tensor)}
+    marks = _DYNAMIC, _STATIC, _REQUIRED
+    before = {name: vars(tensor)[name] for name in marks if name in vars(tensor)}
     try:
         yield
     finally:
-        for name in (_DYNAMIC, _STATIC):
+        for name in marks:
             vars(tensor).pop(name, None)
         vars(tensor).update(before)
 
@@ -121,6 +136,12 @@ def marked_dims(tensor: Any) -> tuple[dict[int, Bounds], frozenset[int]]:
     ours, fixed = dynamic_dims(tensor), static_dims(tensor)
     left = {dim: bounds for dim, bounds in theirs.items() if dim not in fixed}
     return left | ours, fixed | (kept - ours.keys())
+
+
+def required_dims(tensor: Any) -> frozenset[int]:
+    """The dimensions that the program is not to make constants of, by our marks or torch's."""
+    theirs = compat.required_dims(tensor) - static_dims(tensor)
+    return frozenset(getattr(tensor, _REQUIRED, ())) | theirs
 
 
 Bounds = tuple[int | None, int | None]
@@ -208,6 +229,13 @@ class DynamismTracker:
         another length at every call, and its first dimension is open from the first on."""
         self._seen(code).sized_by_data = Local(f"___stack_{place}").name()
 
+    def left_by_data(self, code: CodeType, source: Source, sizes: Sequence[Any]) -> None:
+        """The same for a variable that a graph leaves to a resume function: for the dimensions that
+        depend on data."""
+        found = {dim for dim, size in enumerate(sizes) if compat.own_data_symbols(size)}
+        if found:
+            self._seen(code).open.setdefault((source.name(), len(sizes)), set()).update(found)
+
     def data_sizes(self, code: CodeType) -> bool:
         """Whether what depends on data is a symbol."""
         taken = {"sizes", "data"} <= self._taken
@@ -279,8 +307,17 @@ class DynamismTracker:
 
     def dims(self, code: CodeType, source: Source, tensor: torch.Tensor) -> dict[int, Bounds]:
         """The dimensions to leave open, with the bounds that were given for them."""
-        if not self._allowed(code) or "sizes" not in self._taken:
+        if self.forbidden(code) is not None or "sizes" not in self._taken:
             return {}
+        marked, fixed = marked_dims(tensor)
+        found = self._varying_dims(code, source, tensor) if self._allowed(code) else {}
+        found |= {dim: bounds for dim, bounds in marked.items() if 0 <= dim < tensor.dim()}
+        return {dim: bounds for dim, bounds in found.items() if dim not in fixed}
+
+    def _varying_dims(
+        self, code: CodeType, source: Source, tensor: torch.Tensor
+    ) -> dict[int, Bounds]:
+        """Those that no mark leaves open."""
         name, seen = source.name(), self._seen(code)
         sizes = tuple(tensor.shape)
         place = name, len(sizes)
@@ -291,10 +328,7 @@ class DynamismTracker:
         if seen.sized_by_data is not None and sizes and name.startswith(seen.sized_by_data):
             varying.add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
-        found |= dict.fromkeys(sorted(seen.grown.get(place, ())), FROM_ONE)
-        marked, fixed = marked_dims(tensor)
-        found |= {dim: bounds for dim, bounds in marked.items() if 0 <= dim < len(sizes)}
-        return {dim: bounds for dim, bounds in found.items() if dim not in fixed}
+        return found | dict.fromkeys(sorted(seen.grown.get(place, ())), FROM_ONE)
 
     def grows(self, code: CodeType, place: str, tensor: torch.Tensor) -> bool:
         """Whether a tensor that was read at a place has other sizes now that a frame has run: a

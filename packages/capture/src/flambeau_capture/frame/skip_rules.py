@@ -48,7 +48,8 @@ LIBRARIES: dict[str, LibraryRule] = {
     "torch.nn.attention.flex_attention": LibraryRule("FB0025", skipped=True),  # is made of these
     **dict.fromkeys(
         (
-            "torch._dynamo", "torch._inductor", "torch._functorch", "torch.distributed",
+            "torch._dynamo", "torch._inductor", "torch._functorch", "torch._vmap_internals",
+            "torch.distributed",
             "torch.multiprocessing", "torch.utils.checkpoint", "torch.utils.data",
             "torch.serialization", "torch.jit", "torch.fx", "torch.cuda", "torch.profiler",
             "torch._subclasses", "flambeau_capture.api", "threading", "multiprocessing", "asyncio",

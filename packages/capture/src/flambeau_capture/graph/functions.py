@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.utils import checkpoint as _checkpoint
+from torch.utils.hooks import BackwardHook
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import disabled
@@ -146,6 +147,12 @@ def cond_call(
     return select(predicate, yes(*chosen), no(*other))
 
 
+def body_call(body: Body, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """What a body gives, whatever is decided: one tensor, or several."""
+    found = body(*tensors)
+    return found if isinstance(found, tuple) else (found,)
+
+
 def _needs_grad(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad  # an open number is none
 
@@ -199,11 +206,18 @@ def select(predicate: Tensor, one: Any, other: Any) -> Any:
 
 def while_call(test: Body, body: Body, counts: tuple[int, int, int], *tensors: Tensor) -> Any:
     """`while test(*carried): carried = body(*carried)`. counts: how many tensors are carried, how
-    many more the test takes, and the body."""
-    if compat.foreign_modes():
-        raise NotImplementedError("a loop whose length depends on data is not traced")
+    many more the test takes, and the body. Whoever traces it sees torch's own operator."""
     carried, of_test, _ = counts
     state = tensors[:carried]
+    if compat.foreign_modes():
+        taken = range(carried)
+        places = (
+            (*taken, *range(carried, carried + of_test)),
+            (*taken, *range(carried + of_test, len(tensors))),
+        )
+        sides = (_of_places(tensors, *side) for side in zip((test, body), places))
+        more = tuple(each for each in tensors[carried:] if isinstance(each, Tensor))
+        return torch.ops.higher_order.while_loop(*sides, state, more)
     first, second = tensors[carried : carried + of_test], tensors[carried + of_test :]
     while bool(test(*state, *first)):
         state = tuple(body(*state, *second))
@@ -211,14 +225,23 @@ def while_call(test: Body, body: Body, counts: tuple[int, int, int], *tensors: T
     return tuple(tensor.clone() if id(tensor) in given else tensor for tensor in state)
 
 
+FREED = "freed by a derivative"
+"""What the history of a tensor says of the nodes that a derivative inside of the graph has run and
+not kept, to whoever traces the call: a later pass may not come to what they have saved."""
+
+
 def derivative_call(
     outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Any, **options: Any
 ) -> Any:
     """`torch.autograd.grad`. Whoever traces it may have to differentiate the outputs once more, and
-    frees nothing by it: there the graph is kept."""
-    if compat.foreign_modes():
-        options["retain_graph"] = True
-    return torch.autograd.grad(outputs, inputs, weights, **options)
+    frees nothing by it: there the graph is kept, and the history says what eager frees."""
+    if not compat.foreign_modes():
+        return torch.autograd.grad(outputs, inputs, weights, **options)
+    keep = options.pop("retain_graph", None)
+    found = torch.autograd.grad(outputs, inputs, weights, retain_graph=True, **options)
+    if not (options.get("create_graph", False) if keep is None else keep):
+        compat.mark_run(outputs, inputs, FREED)
+    return found
 
 
 def kept_call(derivative: Tensor, leaf: Tensor, dense: bool, own: bool) -> Tensor:
@@ -246,22 +269,83 @@ def hook_call(body: Body, tensor: Tensor, *lifted: Tensor) -> None:
     tensor.register_hook(hook)
 
 
+def hooked_inputs_call(count: int, places: tuple[int, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors among a module's arguments, which are `count` and have them at these places,
+    where backward hooks of the module get their derivatives."""
+    hook = BackwardHook(None, [], [])
+    arguments = _spread(count, places, tensors)
+    given = hook.setup_input_hook(arguments)
+    found = tuple(given[place] for place in places)
+    compat.keep_in_history(found, MODULE_HOOK, hook)
+    return found
+
+
+def hooked_outputs_call(
+    before: Body | None,
+    after: Body | None,
+    spec: tuple[int, tuple[int, ...], tuple[int, int]],
+    *tensors: Tensor,
+) -> Tensor:
+    """A module's result, of hooks that are bodies: one `before` the module's derivative, one
+    `after` it. spec: how many arguments the module has, and which of them get a derivative; where
+    the first body's own tensors begin and end, after the arguments and the result."""
+    count, wanted, (first, last) = spec
+    hook = compat.kept_in_history(tensors[: first - 1], MODULE_HOOK)
+
+    def run_before(_: None, outer: tuple[Any, ...]) -> Any:
+        return _run(before, outer, tensors[first:last])
+
+    def run_after(_: None, inner: tuple[Any, ...], outer: tuple[Any, ...]) -> Any:
+        given = *(inner[place] for place in wanted), *outer
+        found = _run(after, given, tensors[last:])
+        return None if found is None else _spread(count, wanted, found)
+
+    hook.user_pre_hooks += [run_before] * (before is not None)
+    hook.user_hooks += [run_after] * (after is not None)
+    found: Tensor = hook.setup_output_hook(tensors[first - 1])
+    return found
+
+
+def _run(body: Body | None, derivatives: tuple[Any, ...], others: tuple[Tensor, ...]) -> Any:
+    if any(derivative is None for derivative in derivatives):
+        raise RuntimeError(_UNDEFINED)
+    assert body is not None
+    return disabled(body)(*derivatives, *others)
+
+
+_UNDEFINED = (
+    "an undefined derivative comes to a backward hook of a module that was compiled for derivatives"
+    " that are there (FB0007); run the module uncompiled"
+)
+MODULE_HOOK = "backward hook of a module"
+
+
+def _spread(count: int, places: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
+    """So many values, these at their places, None elsewhere."""
+    found = dict(zip(places, values, strict=True))
+    return tuple(found.get(place) for place in range(count))
+
+
 def autograd_call(
     forward: Body,
     backward: Body,
-    bare: Body | tuple[str, str] | None,
-    spec: tuple[int, int, tuple[int, int], tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
+    cases: tuple[UndefinedCase, ...],
+    spec: tuple[int, int, int, tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
     once: bool,
     *tensors: Tensor,
 ) -> Any:
-    """A `torch.autograd.Function` of its bodies. bare: with `set_materialize_grads(False)`, the
-    backward for derivatives of which none is defined, or the class and text of the error that it
-    raises then. spec: how many of the tensors are its arguments, how many results it has, where
-    what is kept for the two backward bodies ends (after that it is kept unread), which of the
-    values that it keeps autograd is to watch for writes, which results have no derivative, and
-    which are arguments written to. once: whether it is marked with `once_differentiable`."""
-    kind = _KINDS[once, bare is not None]
-    return _apply(kind, forward, backward, bare, spec, *tensors)
+    """A `torch.autograd.Function` of its bodies. cases: with `set_materialize_grads(False)`, the
+    backward for derivatives of which some are undefined. spec: how many of the tensors are its
+    arguments, how many results it has, where what is kept for the backward body ends (after that it
+    is kept for the cases, or unread), which of the values that it keeps autograd is to watch for
+    writes, which results have no derivative, and which are arguments written to. once: whether it
+    is marked with `once_differentiable`."""
+    return _apply(_KINDS[once, bool(cases)], forward, backward, cases, spec, *tensors)
+
+
+UndefinedCase = tuple[tuple[bool, ...], Body | tuple[str, str], tuple[int, int]]
+"""Which derivatives are defined; the body that takes these, or the class and text of the error that
+it raises; from where to where what it needs is kept."""
 
 
 class _Function(torch.autograd.Function):
@@ -270,9 +354,9 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, forward: Body, backward: Body, bare: Any, spec: Any, *tensors: Tensor
+        ctx: Any, forward: Body, backward: Body, cases: Any, spec: Any, *tensors: Tensor
     ) -> Any:
-        arguments, results, ends, checked, without, dirty = spec
+        arguments, results, end, checked, without, dirty = spec
         found = forward(*tensors)
         kept = found[results:]
         ctx.save_for_backward(*(x if own else None for x, own in zip(kept, checked)))
@@ -280,7 +364,7 @@ class _Function(torch.autograd.Function):
         ctx.watches = any(checked)
         ctx.mark_non_differentiable(*(found[place] for place in without))
         ctx.mark_dirty(*(found[place] for place in dirty))
-        ctx.bodies, ctx.ends = (backward, bare), ends
+        ctx.body, ctx.end, ctx.cases = backward, end, cases
         ctx.missing = len(tensors) - arguments
         return tuple(found[:results])
 
@@ -289,14 +373,15 @@ class _Function(torch.autograd.Function):
         # reading what is saved is an error once it is freed; eager's backward reads nothing of it
         saved = ctx.saved_tensors if ctx.watches else ctx.kept
         kept = [b if a is None else a for a, b in zip(saved, ctx.kept)]
-        (backward, bare), (first, last) = ctx.bodies, ctx.ends
-        # the bodies are captured already
-        if bare is not None and all(derivative is None for derivative in derivatives):
-            if isinstance(bare, tuple):
-                raise getattr(builtins, bare[0], RuntimeError)(bare[1])
-            found = disabled(bare)(*kept[first:last])
-        else:
-            found = disabled(backward)(*derivatives, *kept[:first])
+        defined = tuple(derivative is not None for derivative in derivatives)
+        body, given, first, last = ctx.body, derivatives, 0, ctx.end
+        for pattern, other, ends in ctx.cases:
+            if pattern == defined:
+                body, given = other, tuple(x for x in derivatives if x is not None)
+                first, last = ends
+        if isinstance(body, tuple):
+            raise getattr(builtins, body[0], RuntimeError)(body[1])
+        found = disabled(body)(*given, *kept[first:last])  # it is captured already
         return (None, None, None, None, *found, *(None,) * ctx.missing)
 
 

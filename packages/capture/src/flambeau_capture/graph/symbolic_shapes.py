@@ -18,6 +18,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.errors import ConstraintViolation
 from flambeau_capture.guards import (
     GuardSet,
     Inexpressible,
@@ -61,6 +62,8 @@ class SymbolicShapes:
         self._assumed: set[Any] = set()
         #: how the program has computed numbers that depend on data: an operator, and of what
         self.computations: dict[Any, tuple[str, tuple[Any, ...]]] = {}
+        #: symbols that the program is not to make constants of, by what they are to it
+        self._required: dict[Any, str] = {}
         #: what a node is, or a size of its tensor, where guards can say it
         self.known: weakref.WeakMethod[Callable[..., int | float | None]] | None = None
 
@@ -123,6 +126,24 @@ class SymbolicShapes:
             self._values[expr] = value
         else:
             self._equal.append((place, expr))
+
+    def require(
+        self, sizes: Mapping[str, Any], line: weakref.WeakMethod[Callable[[], Any]]
+    ) -> None:
+        """Note sizes that the program is not to make constants of. line: where it is."""
+        for label, size in sizes.items():
+            if isinstance(size, torch.SymInt):
+                self._required[compat.expression(size)] = label
+                compat.note_constants(self._graph.fake_mode, line)
+
+    def _check_required(self) -> None:
+        for symbol, label in self._required.items():
+            line = compat.made_constant(self._graph.fake_mode, symbol)
+            if line is not None:
+                raise ConstraintViolation(
+                    f"{label} is marked with mark_dynamic, and this program makes it "
+                    f"{self._values[symbol]}:\n{line}\nmend that line, or use maybe_mark_dynamic"
+                )
 
     def number(self, value: int | float, source: Source) -> Any:
         """A symbolic number for one that the program holds."""
@@ -398,6 +419,7 @@ class SymbolicShapes:
         if not self:
             return
         compat.close_environment(self._graph.fake_mode)
+        self._check_required()
         for place in self._places.values():
             if place.what == "VALUE":  # a bool, a float or a number out of range is another program
                 guards.add(place.source, "TYPE_MATCH", int)

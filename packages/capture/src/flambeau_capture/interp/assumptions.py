@@ -7,13 +7,17 @@ itself keeps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from types import CodeType
 from typing import Any
+from weakref import WeakMethod
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import UserLine
 from flambeau_capture.effects.side_effects import SideEffects
-from flambeau_capture.frame.dynamism import DynamismTracker
+from flambeau_capture.frame.dynamism import DynamismTracker, required_dims
+from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.guards.equality import PLAIN
 from flambeau_capture.interp.frame import Frame
@@ -29,6 +33,8 @@ _OF_THE_OBJECT_ITSELF = frozenset(
 
 class Assumptions:
     """The part of a tracer that says what its graph and bytecode rely on."""
+
+    shapes: SymbolicShapes
 
     def __init__(
         self, code: CodeType, origin: CodeType, options: Options, dynamics: DynamismTracker
@@ -61,6 +67,15 @@ class Assumptions:
         if isinstance(source, ConstantSource) or not compat.is_plain_strided(tensor):
             return {}
         return self._dynamics.dims(self._code, source, tensor)
+
+    def require_open(self, source: Source, tensor: Any, sizes: Sequence[Any]) -> None:
+        """Of the sizes of a tensor some are not to become constants, by marks of the program."""
+        dims = sorted(required_dims(tensor))
+        labels = {f"dimension {dim} of {source.name()}": sizes[dim] for dim in dims}
+        self.shapes.require(labels, WeakMethod(self._innermost_line))
+
+    def _innermost_line(self) -> UserLine | None:
+        return self.frames[-1].line() if self.frames else None
 
     def replaced(self, source: Source, value: object) -> bool:
         """Whether another object was found at a source before: then it is not assumed to stay."""

@@ -8,6 +8,7 @@ CPython would have there.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,7 @@ class Frame:
         self.current: Instruction = self.prepared.body.instructions[0]
         self.keyword_names: tuple[str, ...] = ()
         self.names: DictValue | None = None  # of the body of a class: its namespace
+        self.given: list[Any] = []  # what the program has called it with
         self.returned: Value = Constant(None)
         self.yielded: Value | None = None
         self.finished = False
@@ -177,6 +179,10 @@ class Frame:
         taken = self.stack[-count:]
         del self.stack[-count:]
         return taken
+
+    def untouched_objects(self) -> Iterable[Any]:
+        """Arguments that nothing has looked at."""
+        return ()
 
     def contents(self) -> list[Value]:
         """What its cells hold."""

@@ -7,7 +7,7 @@ that could not be interpreted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -15,6 +15,7 @@ from weakref import ref
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.tracer import Reached, SymbolicTracer
+from flambeau_capture.resume_runtime import Continue
 from flambeau_capture.source import ClosureSource, FrameCall, Local, Source
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
@@ -83,11 +84,20 @@ class Variables(dict[str, Value]):
         return {**untouched, **self}
 
 
+def _given(values: Iterable[Any]) -> Iterator[Any]:
+    """What a frame is called with, what it is to go on with in others included."""
+    for value in values:
+        yield value
+        if type(value) is Continue:  # `isinstance` may ask the program's object for its class
+            yield from _given(value.args)
+
+
 class TopFrame(Frame):
     def __init__(self, session: SymbolicTracer, frame: FrameCall, scope: GlobalsScope) -> None:
         code, function, arguments, free = frame
         own = Variables(session, arguments)
         super().__init__(session, code, scope, own, {})
+        self.given = [*_given(arguments.values())]
         for name in code.co_cellvars:
             pending = own.untouched(name)
             self.cells[name] = CellValue(name=name, own=True, pending=pending, tx=session)
@@ -103,9 +113,14 @@ class TopFrame(Frame):
             )
             session.heap.know(real, cell)
 
+    def untouched_objects(self) -> Iterable[Any]:
+        own = self.variables
+        return own.untouched_objects().values() if isinstance(own, Variables) else ()
+
     def let_go(self) -> None:
         """Hold nothing but the cells that something else holds: those may outlive the frame."""
         held = {name: ref(cell) for name, cell in self.cells.items()}
+        self.given.clear()
         super().let_go()
         for name, still in held.items():
             self.cells[name] = still() or CellValue(name=name, own=True, tx=self.tx)

@@ -295,6 +295,16 @@ class SymbolicTracer(Assumptions):
         line = frame.line()
         return Caller(line.filename, line.lineno, line.function, frame.scope.namespace)
 
+    def has_let_go(self, obj: object) -> bool:
+        """Whether the frame was given an object that no variable has now: it may have ended."""
+        if not any(obj is one for one in self.frames[0].given):
+            return False
+        held = [*self.frames[0].untouched_objects()]
+        for frame in self.frames:
+            values = (*frame.variables.values(), *frame.contents(), *frame.stack)
+            held += [getattr(value, "real", None) for value in values]
+        return not any(obj is one for one in held)
+
     def variables(self) -> Mapping[str, Value]:
         """The variables of the frame that makes a call."""
         frame = self.frames[-1]

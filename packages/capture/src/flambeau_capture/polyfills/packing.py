@@ -42,3 +42,9 @@ def pad(
     padded = data.new_full((total_length, batch, *data.shape[1:]), padding_value)
     padded = padded.masked_scatter(there, data)
     return (padded.transpose(0, 1) if batch_first else padded), lengths
+
+
+def tensor_split(x: Any, at: Any, dim: int) -> Any:
+    before = (slice(None),) * (dim % x.dim())
+    ends = [*at.tolist(), None]
+    return tuple(x[(*before, slice(*pair))] for pair in zip([None, *ends], ends))

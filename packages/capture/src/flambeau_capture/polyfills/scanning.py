@@ -1,4 +1,4 @@
-"""Polyfills of torch's loops over a dimension, sequential checkpoints and checks of sizes.
+"""Polyfills of torch's loops over a dimension, branches, sequential checkpoints, checks of sizes.
 
 In, out: what the functions of the same name take and give. Invariant: the function of an
 associative scan is called a number of times that grows with the logarithm of the length (Blelloch,
@@ -7,6 +7,7 @@ Prefix sums and their applications, 1990); that of a map or a scan once for each
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -151,6 +152,15 @@ def _check_history(given: list[Any], made: list[Any]) -> None:
 
 def _metadata(x: Any) -> tuple[Any, ...]:
     return x.dtype, x.device, tuple(x.shape)
+
+
+def of_two_sizes(predicate: Any, one: Any, other: Any) -> Any:
+    """`cond` of tensors that differ in their sizes: what is chosen, out of both in a row."""
+    chosen = predicate.reshape(())
+    sizes = [m if m == n else (chosen * (m - n) + n).item() for m, n in zip(one.shape, other.shape)]
+    both = torch.cat([one.flatten(), other.flatten()])
+    first = (chosen.logical_not() * one.numel()).item()
+    return both[first : first + math.prod(sizes)].view(sizes).clone()
 
 
 def wrap(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -31,6 +31,8 @@ class WeakReference(OpaqueValue):
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         target = self.real()
+        if target is not None and tx.has_let_go(target):
+            raise SkipFrame(f"it asks a weak reference to a {type(target).__name__} it has let go")
         tx.guard(self.source, "CALL", _Refers(target), "refers to the same object")
         if target is None or self.source is None:
             return Constant(None) if target is None else tx.wrap_new(target)

@@ -225,7 +225,8 @@ class Switching:
         self._run: Callable[..., Any] = gm.forward
         arguments = (copied_graph(gm), copied(inputs), request, modes_of_this_thread())
         name = f"flambeau compiles {self._name}"
-        threading.Thread(target=self._work, args=arguments, name=name, daemon=True).start()
+        # no daemon: a process that ends while one is within a library is aborted
+        threading.Thread(target=self._work, args=arguments, name=name).start()
 
     def __call__(self, *inputs: Any) -> Any:
         return self._run(*inputs)
@@ -238,6 +239,8 @@ class Switching:
                 for mode in modes:
                     entered.enter_context(mode())
                 compiled, recorder = _compiled(request.by, gm, inputs, request)
+                if not threading.main_thread().is_alive():
+                    return  # the program has ended, and waits for this thread
                 self.race = race(gm, {named(request.by): compiled}, inputs, {})
             own = RecordCollector() if self.race.winner == EAGER else recorder
             chosen = _chosen(self.race, (compiled, own), request)

@@ -33,7 +33,7 @@ from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
-from flambeau_capture.values.tensors.graph_calls import graph_call, record_call
+from flambeau_capture.values.tensors.graph_calls import graph_call, record_call, version_of
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -92,9 +92,9 @@ def _hook_in_graph(
         derivative = TensorValue(body.add_example("derivative", example))
         return tx.call(hook, [derivative], {})
 
-    before = _versions(tx)
+    before = versions(tx)
     body = capture_body(tx, "a hook of a tensor", run)
-    _must_only_compute(tx, body, fake, before)
+    must_only_compute(tx, body, [fake], before)
     record_call(tx, hook_call, (body.node, tensor.node), body.lifted)
     tx.heap.changed()
     report = BreakReport(REASONS[_REASON], "a hook on a tensor that leaves the graph", lines)
@@ -102,29 +102,47 @@ def _hook_in_graph(
     return HandleValue(step)
 
 
-def _must_only_compute(tx: Tracer, body: Captured, fake: torch.Tensor, before: list[int]) -> None:
-    """The body is run by backward, in its grad mode, once or not at all."""
-    why = ""
+def must_only_compute(
+    tx: Tracer, body: Captured, like: Sequence[torch.Tensor], before: list[int]
+) -> None:
+    """The body is run by backward, in its grad mode, once or not at all; it answers nothing, or
+    derivatives like these."""
+    why, found = "", body.result
+    answers = found.parts() if isinstance(found, TupleValue) else [found]
     nodes = list(body.node.meta["val"].graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     if any(node.target is compat.set_grad_enabled for node in nodes):
         why = "sets the grad mode"
-    elif inputs[0].meta["val"]._version or _versions(tx)[: len(before)] != before:
+    elif any(
+        version_of(given) for given in _tensors_of(inputs[: len(inputs) - len(body.lifted)])
+    ) or (versions(tx)[: len(before)] != before):
         why = "writes to a tensor"
-    elif isinstance(body.result, TensorValue):
-        found = body.result.fake
-        if (found.shape, found.dtype, found.device) != (fake.shape, fake.dtype, fake.device):
+    elif is_none(found):
+        return
+    else:
+        fakes = [each.fake for each in answers if isinstance(each, TensorValue)]
+        if len(fakes) < len(answers):
+            why = "answers no tensor"
+        elif [*map(_kind, fakes)] != [*map(_kind, like)]:
             why = "answers another kind of tensor"
-    elif not is_none(body.result):
-        why = "answers no tensor"
     if why:
         tx.heap.changed()
         raise Break(_REASON, f"a hook that {why}")
 
 
-def _versions(tx: Tracer) -> list[int]:
-    found = [node.meta.get("val") for node in tx.graph.graph.nodes if node.op != "get_attr"]
-    return [t._version for t in found if isinstance(t, torch.Tensor) and not t.is_inference()]
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def versions(tx: Tracer) -> list[int]:
+    """How often what is in the graph was written to."""
+    nodes = [node for node in tx.graph.graph.nodes if node.op != "get_attr"]
+    return [version_of(tensor) for tensor in _tensors_of(nodes)]
+
+
+def _tensors_of(nodes: Sequence[torch.fx.Node]) -> list[torch.Tensor]:
+    found = [node.meta.get("val") for node in nodes]
+    return [each for each in found if isinstance(each, torch.Tensor)]
 
 
 _REASON = "FB0007"

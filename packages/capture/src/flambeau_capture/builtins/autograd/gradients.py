@@ -20,7 +20,7 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.graph.functions import derivative_call, is_reentrant
+from flambeau_capture.graph.functions import autograd_call, derivative_call, is_reentrant
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
@@ -318,6 +318,29 @@ def copy_that_shows(
             each.seen()
             return each.step, each.report
     return None
+
+
+def separately_undefined(
+    graph: GraphBuilder, outputs: Sequence[fx.Node]
+) -> tuple[int, BreakReport] | None:
+    """Where to stop before a function that is given which derivatives are undefined, if its results
+    do not lead to the same results of the graph: a later pass decides which are defined."""
+    for node in graph.graph.find_nodes(op="call_function", target=autograd_call):
+        results = [user for user in node.users if _requires_grad(user)]
+        if len(node.args[2]) < 2 or len(results) < 2:  # type: ignore[arg-type]
+            continue
+        ends = ({*_reached([user], lambda each: each.users)} & {*outputs} for user in results)
+        reached = [each for each in ends if each]  # one that leads nowhere is never defined
+        if any(each != reached[0] for each in reached):
+            step = min(graph.steps[user] for user in (node, *results) if user in graph.steps)
+            why = "set_materialize_grads(False) with results that lead to several of the graph's"
+            return step, BreakReport(REASONS[_REASON], why, ())
+    return None
+
+
+def _requires_grad(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def leaves_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

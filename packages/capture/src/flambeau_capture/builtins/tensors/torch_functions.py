@@ -409,7 +409,7 @@ _of_unknown_size(
 )  # fmt: skip
 breaks("FB0003", torch.save, torch.load)
 _HOOK = torch.utils.hooks.BackwardHook  # looks for its own node in the graph of autograd
-breaks("FB0007", _HOOK, _HOOK.setup_input_hook, _HOOK.setup_output_hook)
+breaks("FB0007", _HOOK.setup_input_hook, _HOOK.setup_output_hook)
 of_arguments(
     torch.promote_types, torch.can_cast, torch.is_tensor, torch.is_storage, torch.numel,
     torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,

@@ -36,7 +36,7 @@ from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.variables import CellValue, GlobalsDict
 from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.instances import SuperValue
+from flambeau_capture.values.objects.instances import super_of
 
 
 @opcode("KW_NAMES", until=(3, 12))
@@ -151,14 +151,14 @@ def _super(frame: Frame, args: list[Value]) -> Value:
         receiver = args[1] if len(args) > 1 else None
         if receiver is None or not isinstance(args[0], ClassValue):
             raise Break("FB0009", "super() with one argument")
-        return SuperValue(args[0], receiver)
+        return super_of(frame.tx, args[0], receiver)
     if not frame.code.co_argcount or "__class__" not in frame.cells:
         raise SkipFrame("super() without arguments, in a function that has none or no class")
     owner = frame.cells["__class__"].content
     first = _variable(frame, frame.code.co_varnames[0])
     if not isinstance(owner, ClassValue) or first is None:
         raise Break("FB0009", "super() without arguments outside of a method")
-    return SuperValue(owner, first)
+    return super_of(frame.tx, owner, first)
 
 
 def _variable(frame: Frame, name: str) -> Value | None:
@@ -285,6 +285,11 @@ def import_name(frame: Frame, instruction: Instruction) -> None:
         Attr(ConstantSource(builtins, "builtins"), "__import__"), "FUNCTION_MATCH", _IMPORT
     )
     found = _imported(frame, name)
+    for part in wanted or ():
+        module = f"{name}.{part}"
+        if module not in sys.modules and not has_attr(frame.tx, found, part):
+            if has_attr(frame.tx, found, "__path__"):  # importlib looks for the parts of a package
+                raise Break("FB0005", f"first import of {module}")
     if not wanted and not level:
         found = _imported(frame, name.partition(".")[0])
     frame.push(found)

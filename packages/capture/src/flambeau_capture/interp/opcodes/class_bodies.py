@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.class_making import make_by_statement
+from flambeau_capture.builtins.class_statements import make_by_statement
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame, make_cells
 from flambeau_capture.interp.opcodes.registry import opcode
@@ -93,9 +93,11 @@ def _build_class(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0020", f"the body {body.describe()}")
     if len(tx.frames) > tx.options.inline_depth:
         raise Break("FB0018", f"{len(tx.frames)} frames deep in {body.name}")
-    namespace = DictValue(tx=tx)
-    frame = Frame(tx, body.code, body.scope, {}, {}, body)
-    make_cells(frame)
-    frame.names = namespace
-    frame.run()
-    return make_by_statement(tx, args, kwargs, namespace)
+
+    def run(namespace: DictValue) -> None:
+        frame = Frame(tx, body.code, body.scope, {}, {}, body)
+        make_cells(frame)
+        frame.names = namespace
+        frame.run()
+
+    return make_by_statement(tx, args, kwargs, run)

@@ -98,11 +98,6 @@ def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
         raise Break("FB0008", name)
 
 
-@opcode("CALL_INTRINSIC_2", since=(3, 12), breaks="`except*` and type parameters")
-def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
-    raise Break("FB0008", str(instruction.argval))
-
-
 def _two_of(items: Any) -> None:
     _one, _other = items
 

@@ -14,6 +14,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
+from flambeau_capture.bytecode.flow import ends_loop
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.graph.functions import ERRORS
@@ -23,11 +24,13 @@ from flambeau_capture.interp.opcodes.registry import expression, opcode, operand
 from flambeau_capture.interp.opcodes.variables import global_value
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
+from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.higher_order.context_managers import manager_of
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.iterators.generators import GeneratorValue
+from flambeau_capture.values.objects import exception_groups
 from flambeau_capture.values.objects.attributes import class_attribute, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, TracebackValue
@@ -76,12 +79,24 @@ def _truth(frame: Frame, value: Value) -> bool:
         for truth in (True, False):
             if _assume_number(frame, value, truth):
                 return truth
+    if isinstance(value, SymbolValue) and value.by_data and value.known_truth() is None:
+        if _repeats(frame):
+            frame.tx.shapes.settle(value.number)
     if isinstance(value, TensorValue):
         for decide in (_check, _assume):
             for truth in (True, False):
                 if decide(frame, value, truth):
                     return truth
     return value.truth(frame.tx)
+
+
+def _repeats(frame: Frame) -> bool:
+    """Whether a jump decides if a `while` loop goes on, or a recursion: in general it would for
+    ever, so that no count is taken as in general there."""
+    outer = frame.tx.frames[: frame.tx.frames.index(frame)]
+    return any(one.code is frame.code for one in outer) or ends_loop(
+        frame.prepared.body, frame.current
+    )
 
 
 def _is_open(tx: Any, value: TensorValue) -> bool:
@@ -342,9 +357,45 @@ def check_exc_match(frame: Frame, instruction: Instruction) -> None:
     frame.push(Constant(any(issubclass(error.cls, class_of(kind)) for kind in kinds)))
 
 
-@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR", breaks="`except*`")
-def exception_group(frame: Frame, instruction: Instruction) -> None:
-    raise Break("FB0008", "except*")
+@opcode("CHECK_EG_MATCH")
+def check_eg_match(frame: Frame, instruction: Instruction) -> None:
+    wanted = frame.pop()
+    parts = wanted.parts() if isinstance(wanted, TupleValue) else [wanted]
+    kinds = tuple(class_of(part) for part in parts)
+    evaluate(frame.tx, _refuse_kinds, kinds)
+    error = frame.stack[-1]
+    found, rest = exception_groups.matched(frame.tx, error, lambda one: issubclass(one.cls, kinds))
+    if found is None:
+        frame.push(Constant(None))
+        return
+    frame.stack[-1] = Constant(None) if rest is None else rest
+    frame.push(found)
+    frame.tx.error = found
+
+
+def _refuse_kinds(kinds: tuple[type, ...]) -> None:
+    """What `except*` says of the classes that it is given."""
+    for kind in kinds:
+        if not issubclass(kind, BaseException):
+            words = "catching classes that do not inherit from BaseException is not allowed"
+            raise TypeError(words)
+        if issubclass(kind, BaseExceptionGroup):
+            words = "catching ExceptionGroup with except* is not allowed. Use except instead."
+            raise TypeError(words)
+
+
+@opcode("PREP_RERAISE_STAR", until=(3, 11))
+def prep_reraise_star(frame: Frame, instruction: Instruction) -> None:
+    whole, errors = frame.pop_many(2)
+    assert isinstance(errors, ListValue)
+    frame.push(exception_groups.left_to_raise(frame.tx, whole, errors.parts()))
+
+
+@opcode("CALL_INTRINSIC_2", since=(3, 12), breaks="type parameters")
+def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
+    if instruction.argval != "INTRINSIC_PREP_RERAISE_STAR":
+        raise Break("FB0008", str(instruction.argval))
+    prep_reraise_star(frame, instruction)
 
 
 @opcode("BEFORE_WITH")

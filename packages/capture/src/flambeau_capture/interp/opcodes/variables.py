@@ -19,8 +19,9 @@ from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.functions.variables import CellValue
+from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import new_exception
-from flambeau_capture.values.objects.instances import super_attribute
+from flambeau_capture.values.objects.instances import super_of
 
 
 @opcode("NOP", "RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG")
@@ -219,7 +220,8 @@ statement("DELETE_ATTR", 1, lambda frame, i, obj: obj.del_attr(frame.tx, i.argva
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))
 def load_super_attr(frame: Frame, instruction: Instruction) -> None:
     _, owner, receiver = frame.pop_many(3)  # the first is what the name `super` stands for
-    found = super_attribute(frame.tx, owner, receiver, str(instruction.argval))
+    assert isinstance(owner, ClassValue)
+    found = super_of(frame.tx, owner, receiver).get_attr(frame.tx, str(instruction.argval))
     if instruction.flags.method:
         push_method(frame, found)
     else:

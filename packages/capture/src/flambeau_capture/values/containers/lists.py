@@ -25,7 +25,7 @@ from flambeau_capture.values.containers.sequences import (
     index_of,
     tx_equal,
 )
-from flambeau_capture.values.iterators.builtin import ReversedIterator
+from flambeau_capture.values.iterators.builtin import DequeIterator, ReversedIterator
 from flambeau_capture.values.objects.attributes import call_special
 
 
@@ -194,6 +194,7 @@ class DequeValue(ListValue):
     ) -> None:
         super().__init__(items, source, tx)
         self.maxlen = maxlen
+        self.state = 0  # how often what iterators go by has changed
 
     def as_python(self) -> Any:
         return collections.deque((part.as_python() for part in self.parts()), self.maxlen)
@@ -208,7 +209,20 @@ class DequeValue(ListValue):
 
     def replace(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
         more = 0 if self.maxlen is None else max(len(items) - self.maxlen, 0)
+        self.state += bool(items or self._items)
         super().replace(tx, items[more:])
+
+    def in_place(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
+        """Change the contents as iterators do not notice: what is at each place."""
+        super().replace(tx, items)
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        items = self.raw()
+        evaluate(tx, operator.setitem, items, self.where(tx, key), value)
+        self.in_place(tx, items)
+
+    def iterate(self, tx: Tracer) -> DequeIterator:
+        return DequeIterator(self)
 
     def add_left(self, tx: Tracer, items: list[Value]) -> None:
         """Put items in front, the last first."""
@@ -275,7 +289,9 @@ def _rotate(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     items = self.raw()
     steps = index_of(tx, args[0], collections.deque().rotate) if args else 1
     evaluate(tx, collections.deque().rotate, steps)
-    shift = steps % max(len(items), 1)
+    if len(items) < 2:
+        return
+    shift = steps % len(items)
     self.replace(tx, [*items[len(items) - shift :], *items[: len(items) - shift]])
 
 
@@ -289,6 +305,8 @@ DequeValue.methods = {
     "extendleft": _extend_left,
     "__iadd__": _iadd_to_deque,
     "insert": _insert_bounded,
+    "reverse": lambda s, tx, a, k: s.in_place(tx, s.raw()[::-1]),
+    "__reversed__": lambda s, tx, a, k: DequeIterator(s, backwards=True),
     "pop": lambda s, tx, a, k: _pop_end(s, tx, -1),
     "popleft": lambda s, tx, a, k: _pop_end(s, tx, 0),
     "rotate": _rotate,

@@ -178,6 +178,10 @@ class UnreadDeque(UnreadList, DequeValue):
     def own(self, items: Items) -> Any:
         return collections.deque(items, self.maxlen)
 
+    def write(self, tx: Tracer, method: Any, items: list[Value], *where: Value) -> None:
+        self.state += 1
+        super().write(tx, method, items, *where)
+
     def add(self, tx: Tracer, items: list[Value]) -> None:
         if self._reader is None:
             super().add(tx, items)

@@ -24,7 +24,7 @@ from flambeau_capture.source import (
     Source,
 )
 from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
 from flambeau_capture.values.containers.dicts import DictValue, MappingValue, named_dict
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
@@ -81,6 +81,9 @@ class FunctionValue(Value):
             self.tx.guard(source, "DICT_KEYS", tuple(part), True)
 
     def defaults(self) -> list[Value]:
+        given = self.attributes.get("__defaults__")
+        if given is not None:
+            return [] if is_none(given) else given.parts()  # type: ignore[attr-defined,no-any-return]
         if self._defaults is None:
             reals = () if self.real is None else (self.real.__defaults__ or ())
             self.guard_part("__defaults__")
@@ -90,6 +93,10 @@ class FunctionValue(Value):
         return list(self._defaults)
 
     def kwdefaults(self) -> dict[str, Value]:
+        given = self.attributes.get("__kwdefaults__")
+        if given is not None:
+            pairs = [] if is_none(given) else given.entries()  # type: ignore[attr-defined]
+            return {key.as_python(): value for key, value in pairs}
         if self._kwdefaults is None:
             reals = {} if self.real is None else (self.real.__kwdefaults__ or {})
             self.guard_part("__kwdefaults__")
@@ -146,8 +153,13 @@ class FunctionValue(Value):
         self.unknown(f"attribute {name!r}")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if self.real is not None and name.startswith("__"):
+        if self.real is not None and name.startswith("__") and name not in _WORDS:
             raise Break("FB0019", f"attribute {name!r} of a function is set")
+        if isinstance(vars(types.FunctionType).get(name), _KEPT_IN_PLACE):
+            like: Any = next((kind for kind in (dict, tuple) if issubclass(value.cls, kind)), None)
+            evaluate(tx, setattr, lambda: None, name, like() if like else nameless(value))
+            if name not in _SET and not isinstance(value, Constant):
+                raise Break("FB0019", f"attribute {name!r} of a function is set")
         tx.heap.changed(self)
         if name in ("__name__", "__qualname__") and isinstance(value, Constant):
             setattr(self, name.strip("_"), value.value)
@@ -174,7 +186,7 @@ class FunctionValue(Value):
         attributes = {"__qualname__": Constant(self.qualname), **self.attributes}
         if self.annotations is not None and "__annotations__" not in attributes:
             attributes["__annotations__"] = _new_part(self, self.tx, "__annotations__")
-        if self.kwdefaults():
+        if self.kwdefaults() and "__kwdefaults__" not in attributes:
             attributes["__kwdefaults__"] = named_dict(self.kwdefaults())
         with writer.building(self):
             plain = map(Constant, (self.code, self.scope.namespace, self.name))
@@ -211,7 +223,13 @@ def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
 
 
 #: attributes that are no entries of `__dict__`
-_HIDDEN = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
+_HIDDEN = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__",
+           "__defaults__", "__kwdefaults__")  # fmt: skip
+#: what nothing but a look at the function shows
+_WORDS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
+#: what a function keeps elsewhere than in `__dict__`, and what of it may be any value of its class
+_KEPT_IN_PLACE = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_SET = frozenset({"__doc__", "__module__", "__annotations__", "__defaults__", "__kwdefaults__"})
 _PARTS: dict[str, Callable[[FunctionValue, Any], Value]] = {
     "__defaults__": lambda fn, tx: _tuple_or_none(fn.defaults()),
     "__kwdefaults__": _kwdefaults_part,

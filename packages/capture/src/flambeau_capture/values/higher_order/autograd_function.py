@@ -7,6 +7,7 @@ body, which autograd keeps as it does what `save_for_backward` is given, or a pl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -169,10 +170,13 @@ class _Application:
                 # the result is another tensor then, which does not
                 raise Break(NO_FUNCTION, "mark_dirty of what requires grad, where grad is disabled")
         backward, kept = self._backward(outputs, results, without)
-        bare: fx.GraphModule | tuple[str, str] | None = None
-        first = len(kept)
-        if not ctx.materialize:
-            bare, more = self._bare_backward(len(outputs))
+        first, cases = len(kept), []
+        for defined in () if ctx.materialize else _patterns(len(results), without):
+            body, more = self._undefined(outputs, results, defined)
+            own = (
+                tx.graph.add_module(body, "backward") if isinstance(body, fx.GraphModule) else body
+            )
+            cases.append((defined, own, (len(kept), len(kept) + len(more))))
             kept = [*kept, *more]
         saved = ctx.given["save_for_backward"]
         by_version = {forward.localize(v.node): 0 for v in saved if isinstance(v, TensorValue)}
@@ -185,10 +189,10 @@ class _Application:
         bodies = (
             tx.graph.add_module(module, "forward"),
             tx.graph.add_module(backward, "backward"),
-            tx.graph.add_module(bare, "bare") if isinstance(bare, fx.GraphModule) else bare,
+            tuple(cases),
         )
         compat.set_grad_enabled(grad_mode)
-        spec = (len(self.tensors), len(results), (first, len(kept)), checked, without, dirty)
+        spec = (len(self.tensors), len(results), first, checked, without, dirty)
         found = find_in_class(self.kind.python_class, "backward")
         once = found is not None and compat.is_once_differentiable(found[1])
         made = record_call(
@@ -230,9 +234,6 @@ class _Application:
         self, outputs: Sequence[Value], results: list[TensorValue], without: tuple[int, ...]
     ) -> Body:
         materialize = self.ctx.materialize
-        if not materialize and len(results) - len(without) > 1 and any(self.needs):
-            # each may be undefined in one backward pass and not in another
-            raise Break(NO_FUNCTION, "set_materialize_grads(False) with several results")
 
         def derivatives(body: GraphBuilder) -> list[Value]:
             found: list[Value] = [
@@ -248,10 +249,26 @@ class _Application:
 
         return self._answers(len(results), derivatives)
 
-    def _bare_backward(self, count: int) -> Body | tuple[tuple[str, str], list[fx.Node]]:
-        """The backward of undefined derivatives; the class and text of the error, if it raises."""
+    def _undefined(
+        self, outputs: Sequence[Value], results: list[TensorValue], defined: tuple[bool, ...]
+    ) -> Body | tuple[tuple[str, str], list[fx.Node]]:
+        """The backward of derivatives of which these are defined; the class and text of the error,
+        if it raises."""
+
+        def derivatives(body: GraphBuilder) -> list[Value]:
+            found = [
+                TensorValue(body.add_example(f"grad{place}", _scattered(self.tx, value.fake)))
+                if there
+                else Constant(None)
+                for place, (value, there) in enumerate(zip(results, defined, strict=True))
+            ]
+            tensors = iter(found)
+            return [
+                next(tensors) if isinstance(v, TensorValue) else Constant(None) for v in outputs
+            ]
+
         try:
-            return self._answers(0, lambda _: [Constant(None)] * count)
+            return self._answers(sum(defined), derivatives)
         except UserError as error:
             return (error.value.cls.__name__, _text(error.value)), []
 
@@ -275,6 +292,17 @@ class _Application:
                     outputs.append(node and body.localize(node))
             body.set_output(tuple(outputs))
             return body.finish_body()
+
+
+def _patterns(results: int, without: Sequence[int]) -> list[tuple[bool, ...]]:
+    """Which derivatives may be defined where not all of them are: a result may have none."""
+    if results - len(without) > _MOST_RESULTS:
+        raise Break(NO_FUNCTION, f"set_materialize_grads(False) with over {_MOST_RESULTS} results")
+    each = [(False,) if place in without else (True, False) for place in range(results)]
+    return [*itertools.product(*each)][1:]
+
+
+_MOST_RESULTS = 3  # the program's backward is interpreted once for each set of them
 
 
 def _text(error: Value) -> str:

@@ -18,10 +18,17 @@ from torch.utils._pytree import tree_map
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.graph.functions import checkpoint_call, cond_call, select, while_call
+from flambeau_capture.graph.functions import (
+    body_call,
+    checkpoint_call,
+    cond_call,
+    select,
+    while_call,
+)
 from flambeau_capture.polyfills import scanning
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import Action, breaks, handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
 from flambeau_capture.values.tensors.data_numbers import condition_tensor, is_by_data
@@ -84,7 +91,7 @@ def _cond(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     ]
     results = [_fakes(side) for side in sides]
     if _metadata(results[0]) != _metadata(results[1]):
-        raise Break("FB0025", "the sides of torch.cond answer differently")
+        return _of_two_sizes(tx, predicate, sides, results)
     tensors: list[fx.Node] = list(dict.fromkeys([*sides[0].lifted, *sides[1].lifted]))
     order = {node: place for place, node in enumerate(tensors)}
     places = tuple(tuple(order[node] for node in side.lifted) for side in sides)
@@ -92,6 +99,29 @@ def _cond(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         result = select(predicate.fake, *results)
     head = (predicate.node, sides[0].node, sides[1].node, places)
     return record_result(tx, cond_call, (*head, *tensors), result)
+
+
+def _of_two_sizes(
+    tx: Tracer, predicate: TensorValue, sides: list[Captured], results: list[Any]
+) -> Value:
+    """`torch.cond` of sides whose results differ in their sizes: both are computed, and data says
+    how large what is chosen is. torch's own has no derivative of that either."""
+    several = [type(result) for result in results] == [tuple, tuple]
+    leaves = [tuple(result) if several else (result,) for result in results]
+    plain = all(
+        isinstance(leaf, torch.Tensor) and leaf.is_contiguous() and not leaf.requires_grad
+        for leaf in (*leaves[0], *leaves[1])
+    )
+    kinds = [[(x.dtype, x.device, x.dim()) for x in side] for side in leaves if plain]
+    if not plain or kinds[0] != kinds[1] or not tx.data_sizes():
+        raise Break("FB0025", "the sides of torch.cond answer differently")
+    both = [
+        unpack(tx, record_result(tx, body_call, (side.node, *side.lifted), own))
+        for side, own in zip(sides, leaves, strict=True)
+    ]
+    pairs = zip(*both, strict=True)
+    chosen = [tx.call_python(scanning.of_two_sizes, [predicate, *pair]) for pair in pairs]
+    return TupleValue(chosen) if several else chosen[0]
 
 
 @handles(*compat.loops())

@@ -120,6 +120,58 @@ def _iterator_at(sequence: Any, index: int) -> Any:
     return iterator
 
 
+class DequeIterator(IteratorValue):
+    """Over a deque from either end; it notices whatever moves an item, or adds or takes one."""
+
+    def __init__(self, deque: Any, backwards: bool = False) -> None:
+        self.deque, self.state = deque, deque.state
+        self.backwards = backwards
+        self.left = len(deque.raw())
+
+    @property
+    def cls(self) -> type:
+        return type(_deque_iterator_at(collections.deque(), self.backwards, 0))
+
+    def holds(self) -> Iterable[Value]:
+        return [self.deque]
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        if self.left == 0 and self.backwards:  # which looks at this first
+            return None
+        if self.deque.state != self.state:
+            self.left = 0
+            tx.raise_error(RuntimeError, "deque mutated during iteration")
+        if self.left == 0:
+            return None
+        self.left -= 1
+        item: Value = self.deque.item(self.left if self.backwards else -1 - self.left)
+        return item
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.deque.state != self.state:
+            given = [Constant(self.backwards), Constant(self.left)]
+            writer.call(_iterator_of_changed_deque, given)
+            return
+        taken = len(self.deque.raw()) - self.left
+        given = [self.deque, Constant(self.backwards), Constant(taken)]
+        writer.call(_deque_iterator_at, given)
+
+
+def _deque_iterator_at(deque: Any, backwards: bool, index: int) -> Any:
+    iterator = reversed(deque) if backwards else iter(deque)
+    _skip(iterator, index)
+    return iterator
+
+
+def _iterator_of_changed_deque(backwards: bool, left: int) -> Any:
+    deque = collections.deque([None] * left)
+    iterator = _deque_iterator_at(deque, backwards, 0)
+    deque.append(None)
+    deque.clear()
+    return iterator
+
+
 _SIZE_OF_DICT = "dictionary changed size during iteration"
 
 _SIZE_CHANGED: dict[type, str] = {

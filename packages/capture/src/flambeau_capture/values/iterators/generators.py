@@ -71,6 +71,7 @@ class GeneratorValue(IteratorValue):
         self.started = False
         self.rebuilt = False  # whether generated code makes one that waits at the same place
         self.finished = False
+        self.running = False
         self.returned: Value = Constant(None)
         self.made_by: MadeBy | None = None  # what of the library it stands for
 
@@ -93,7 +94,7 @@ class GeneratorValue(IteratorValue):
         return self.send(tx, Constant(None))
 
     def send(self, tx: Tracer, sent: Value) -> Value | None:
-        tx.heap.changed()
+        self._enter(tx)
         if self.finished:
             return None
         if not self.started and not is_none(sent):
@@ -103,6 +104,7 @@ class GeneratorValue(IteratorValue):
 
     def _advanced(self, tx: Tracer, run: Callable[[], Value | None]) -> Value | None:
         """The next item. Until 3.12 no bytecode handles the StopIteration that leaves the body."""
+        self.running = True
         try:
             item = run()
         except UserError as error:
@@ -111,13 +113,20 @@ class GeneratorValue(IteratorValue):
             if left is error.value:
                 raise
             raise UserError(left, error.step, again=True) from None
+        finally:
+            self.running = False
         if item is None:
             self.finished = True
             self.returned = self.frame.returned
         return item
 
-    def throw(self, tx: Tracer, error: Value) -> Value | None:
+    def _enter(self, tx: Tracer) -> None:
         tx.heap.changed()
+        if self.running:
+            tx.raise_error(ValueError, "generator already executing")
+
+    def throw(self, tx: Tracer, error: Value) -> Value | None:
+        self._enter(tx)
         if self.finished or not self.started:
             self.finished = True
             raise UserError(error)

@@ -19,7 +19,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ClassEntry, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, needing
-from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, name_in_errors
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.iterators.builtin import SequenceIterator
@@ -91,7 +91,11 @@ class ClassValue(SpecialMethods):
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if self.special(tx, "__getitem__"):
             return super().get_item(tx, key)
-        plain = key.as_python()
+        own = find_in_class(self.python_class, "__class_getitem__")
+        if own is not None and not trusted_class(own[0]):
+            return tx.call(self.get_attr(tx, "__class_getitem__"), [key], {})
+        with needing("FB0009", lambda error: f"{self.describe()}[{error}]"):
+            plain = key.as_python()
         return tx.wrap_new(evaluate(tx, operator.getitem, self.python_class, plain))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
@@ -175,7 +179,7 @@ class ClassValue(SpecialMethods):
                 return tx.wrap_new(evaluate(tx, getattr, self.python_class, name))
             if find_in_class(meta, "__getattr__") is not None:
                 return call_special(tx, self, "__getattr__", [Constant(name)])
-            shown = self.python_class.__name__
+            shown = name_in_errors(self.python_class)
             tx.raise_error(AttributeError, f"type object '{shown}' has no attribute '{name}'")
         owner, found = entry
         assume_entry(tx, meta, name)
@@ -241,6 +245,11 @@ class ClassValue(SpecialMethods):
             return Constant(self.python_class in asked.__mro__)
         if name == "__call__":
             return self.call(tx, args, kwargs)
+        if name == "__init__":  # as `type` has it
+            return Constant(None)
+        if name == "__init_subclass__":  # as `object` has it
+            native = vars(object)[name].__get__(None, self.python_class)
+            return Constant(evaluate(tx, native, *args, **dict.fromkeys(kwargs)))
         if name in ("__eq__", "__ne__"):
             same = isinstance(args[0], ClassValue) and args[0].python_class is self.python_class
             return Constant(same == (name == "__eq__"))
@@ -279,5 +288,7 @@ class _Subclasses:
 
 @wraps_if(lambda obj: issubclass(type(obj), type), 20)
 def wrap_class(tx: Tracer, obj: Any, source: Source) -> Value:
+    if obj.__mro__ is None:
+        raise Break("FB0009", "a class that its metaclass is about to make")
     tx.guard(source, "ID_MATCH", obj)
     return tx.heap.value_of(obj, lambda: ClassValue(obj))

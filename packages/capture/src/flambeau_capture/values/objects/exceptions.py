@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -32,6 +32,9 @@ from flambeau_capture.values.objects.attributes import ask, assume_special_metho
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.registry import tracked, trusted_class, wraps_if
 
+#: what groups of exceptions have
+GROUP_METHODS: dict[str, Callable[..., Value]] = {}
+
 
 class ExceptionValue(ObjectValue):
     """An exception object: its class, arguments, attributes, and the fields that it has in C."""
@@ -42,6 +45,8 @@ class ExceptionValue(ObjectValue):
         self.given = args  # what it is made of: not all of it is kept in `args`
         self.fields: dict[str, Value] = {}
         self.raised = False
+        self.raised_anew = False  # since it was split off another
+        self.part_of: ExceptionValue | None = None
         self.frames: list[Any] = []  # what its traceback holds
 
     def holds(self) -> Iterable[Value]:
@@ -49,7 +54,7 @@ class ExceptionValue(ObjectValue):
 
     def raised_while(self, handled: Value | None) -> None:
         """Note that it is raised, and which exception was being handled then."""
-        self.raised = True
+        self.raised = self.raised_anew = True
         if handled is None or handled is self:
             return
         link: Value | None = handled
@@ -133,7 +138,7 @@ class ExceptionValue(ObjectValue):
             return TracebackValue()
         if name in _STATE:
             return Constant(False if name == "__suppress_context__" else None)
-        if name in ("add_note", "with_traceback"):
+        if name in ("add_note", "with_traceback") or name in GROUP_METHODS:
             return BoundMethod(self, name)
         found = find_in_class(self.cls, name)
         is_field = found is not None and inspect.isdatadescriptor(found[1]) and name != "__dict__"
@@ -188,6 +193,8 @@ class ExceptionValue(ObjectValue):
             return Constant(None)
         if name in ("__str__", "__repr__"):
             return self.text(tx, name)
+        if name in GROUP_METHODS and issubclass(self.cls, BaseExceptionGroup):
+            return GROUP_METHODS[name](tx, self, *args, **kwargs)
         return super().call_method(tx, name, args, kwargs)
 
     def _place(self, traceback: Value) -> None:

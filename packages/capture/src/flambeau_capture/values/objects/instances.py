@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 
 from flambeau_capture._native import fill_like
 from flambeau_capture.breaks import Break
+from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr, Called, InstanceAttr, Source, answers_attributes
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, name_in_errors
 from flambeau_capture.values.containers.dicts import DictValue, fill_dict
 from flambeau_capture.values.containers.existing_containers import wrap_payload
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
@@ -286,7 +287,7 @@ class ObjectValue(SpecialMethods, Instance):
         call_known(tx, method, way, wrap_known(tx, found, name), self, *given)
 
     def _refuse(self, tx: Tracer, name: str, in_class: bool) -> NoReturn:
-        shown = f"'{self.python_class.__name__}' object"
+        shown = f"'{name_in_errors(self.python_class)}' object"
         if in_class:
             tx.raise_error(AttributeError, f"{shown} attribute '{name}' is read-only")
         more = " and no __dict__ for setting new attributes" if sys.version_info >= (3, 13) else ""
@@ -312,7 +313,7 @@ class ObjectValue(SpecialMethods, Instance):
         elif not self.python_class.__dictoffset__:
             self._refuse(tx, name, in_class is not None)
         elif self.instance_get(tx, name) is None:
-            self.lacks(tx, name)
+            self.lacks(tx, name, name_in_errors(self.python_class))
         self.write(tx, name, None)
 
     # -- methods of built-in classes ------------------------------------------------------------
@@ -525,6 +526,15 @@ class SuperValue(Value):
 
     def reconstruct(self, writer: Any) -> None:
         writer.call(super, [self.owner, self.receiver])
+
+
+def super_of(tx: Tracer, owner: ClassValue, receiver: Value) -> SuperValue:
+    """`super(owner, receiver)`."""
+    own = receiver.python_class if isinstance(receiver, ClassValue) else type
+    if not any(known_in(owner.python_class, kind.__mro__) for kind in (own, receiver.cls)):
+        words = "super(type, obj): obj must be an instance or subtype of type"
+        tx.raise_error(TypeError, words)
+    return SuperValue(owner, receiver)
 
 
 def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Value:

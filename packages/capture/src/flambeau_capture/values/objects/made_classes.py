@@ -5,13 +5,12 @@ of capture's own, the model; `MadePart`, a property and the like. Invariant: the
 every name, what the program's class would have, or a stand-in of a kind that Python treats the same
 (a function of the same code, an instance of the same class); whatever is read of it is the value
 that the stand-in is for. Neither it nor a part of it reaches the program: where the class leaves
-the frame, generated code makes it anew of the values. What runs code of the program while a class
-is made, which would run again there, is a graph break.
+the frame, generated code makes it anew of the values. Code of the program that runs as a class is
+made (metaclasses, `__set_name__`, `__init_subclass__`) is interpreted, and not run again there.
 """
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import types
@@ -20,9 +19,11 @@ from typing import Any
 
 import torch
 
+from flambeau_capture._native import set_metaclass
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import LITERALS, Constant, evaluate, stand_in
+from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
+from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate, stand_in
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -31,23 +32,30 @@ from flambeau_capture.values.functions.builtin_functions import BuiltinValue, Pa
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.functions.variables import CellValue
-from flambeau_capture.values.objects.attributes import find_in_class, layout_of
+from flambeau_capture.values.objects.attributes import call_special, find_in_class, layout_of
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.exceptions import new_exception
+from flambeau_capture.values.objects.instances import ObjectValue, super_attribute
 from flambeau_capture.values.objects.opaque import FrozenValue
+from flambeau_capture.values.registry import trusted_class
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
-#: their classes are made by code in C, which runs none of the program's but what is refused here
-_METACLASSES = (type, abc.ABCMeta)
-#: called by Python itself, with the class in the making or for a check that capture leaves to it
-_REFUSED = frozenset({"__subclasshook__", "__prepare__", "__mro_entries__"})
 #: what is found through an instance as it is: it does not bind
 _UNBOUND = (TensorValue, ListValue, DictValue, SetValue, TupleValue, SymbolValue, PartialValue,
             MethodValue, BoundMethod)  # fmt: skip
 
 
 _OF_FIELDS = frozenset(dataclasses.Field.__slots__) - {"metadata"}
+
+
+#: special methods that a class takes when it is made, without more
+_SET_LATER = frozenset({
+    "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__hash__", "__len__", "__call__",
+    "__iter__", "__next__", "__contains__", "__getitem__", "__setitem__", "__delitem__",
+    "__enter__", "__exit__", "__repr__", "__str__", "__bool__", "__add__", "__radd__", "__mul__",
+    "__rmul__", "__sub__", "__rsub__", "__neg__", "__init__", "__format__", "__match_args__",
+})  # fmt: skip
 
 
 class MadePart(Value):
@@ -138,27 +146,49 @@ class MadeClass(ClassValue):
         self.unknown("method '__subclasses__'")
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name == "__dict__":
+        if name in ("__dict__", "__members__"):
             self.unknown(f"attribute {name!r}")
         return super().get_attr(tx, name)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self.special(tx, "__setattr__"):
+            call_special(tx, self, "__setattr__", [Constant(name), value])
+        else:
+            self._set(tx, name, value)
+
+    def _set(self, tx: Tracer, name: str, value: Value) -> None:
         self._refuse(name, "set")
         tx.heap.changed()
-        setattr(self.python_class, name, model_of(tx, value, name))
-        self.steps.append((setattr, [Constant(name), value]))
+        type.__setattr__(self.python_class, name, model_of(tx, value, name))
+        self.steps.append((type.__setattr__, [Constant(name), value]))
 
     def del_attr(self, tx: Tracer, name: str) -> None:
+        if self.special(tx, "__delattr__"):
+            call_special(tx, self, "__delattr__", [Constant(name)])
+        else:
+            self._delete(tx, name)
+
+    def _delete(self, tx: Tracer, name: str) -> None:
         self._refuse(name, "deleted")
         tx.heap.changed()
-        evaluate(tx, delattr, self.python_class, name)
-        self.steps.append((delattr, [Constant(name)]))
+        evaluate(tx, type.__delattr__, self.python_class, name)
+        self.steps.append((type.__delattr__, [Constant(name)]))
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__setattr__":  # as `type` has it
+            self._set(tx, str(constant_of(args[0])), args[1])
+            return Constant(None)
+        if name == "__delattr__":
+            self._delete(tx, str(constant_of(args[0])))
+            return Constant(None)
+        return super().call_method(tx, name, args, kwargs)
 
     def _refuse(self, name: str, done: str) -> None:
         """What instances are laid out by, or Python finds by itself, stays."""
         found = find_in_class(self.python_class, name)
         slot = found is not None and isinstance(found[1], types.MemberDescriptorType)
-        if name.startswith("__") or slot:
+        laid_out = name.startswith("__") and name not in _SET_LATER
+        if laid_out or slot:
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is {done}")
 
     def decorate(self, tx: Tracer, kwargs: Kwargs) -> None:
@@ -176,7 +206,7 @@ class MadeClass(ClassValue):
         tx.heap.changed()
         for name, part in vars(model).items():
             if id(part) not in before and type(part) not in LITERALS:
-                tx.heap.part(part, PartOfClass(self, part, _in_class, name))
+                tx.heap.part(part, PartOfClass(self, part, in_class, name))
         for name, field in model.__dataclass_fields__.items():
             tx.heap.part(field, PartOfClass(self, field, _field, name))
             shown = field.default is dataclasses.MISSING or type(field.default) in LITERALS
@@ -203,7 +233,7 @@ class MadeClass(ClassValue):
     reconstruct = Value.reconstruct
 
 
-def _in_class(kind: type, name: str) -> Any:
+def in_class(kind: type, name: str) -> Any:
     return vars(kind)[name]
 
 
@@ -249,9 +279,9 @@ def _new_model(tx: Tracer, value: Value, name: str) -> Any:
         return [model_of(tx, part, name) for part in value.parts()]
     if isinstance(value, SetValue) and value.cls is set:
         return set()
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return tuple(model_of(tx, part, name) for part in value.parts())
     if isinstance(value, ObjectValue):
-        if find_in_class(value.cls, "__set_name__") is not None:
-            raise Break("FB0020", f"{name!r} is told its name: {value.describe()}")
         if value.real is not None:
             return value.real
         if layout_of(value.cls) is object:
@@ -272,15 +302,17 @@ def _placeholder(kind: type) -> Any:
     return stand_in(kind, given)
 
 
-def make_class(tx: Tracer, name: Value, bases: Args, namespace: DictValue) -> MadeClass:
-    """`type(name, bases, namespace)`, or what its bases' metaclass makes instead."""
+def make_class(
+    tx: Tracer, maker: Any, meta: ClassValue, name: Value, bases: Args, namespace: DictValue,
+    kwargs: Kwargs,
+) -> MadeClass:  # fmt: skip
+    """`maker.__new__(meta, name, bases, namespace, **kwargs)`, of `type` or of `abc.ABCMeta`. What
+    the program's code does as a class is made is interpreted; nothing runs it again."""
     entries = {str(key.as_python()): value for key, value in namespace.entries()}
-    kinds = [_base(base) for base in bases]
-    meta = _metaclass(tx, kinds)
-    refused = next((each for each in entries if each in _REFUSED), None)
-    if refused is not None:
-        raise Break("FB0020", f"the class has {refused}")
-    cell = entries.get("__classcell__")
+    kinds = tuple(base_of(base) for base in bases)
+    if "__subclasshook__" in entries:
+        raise Break("FB0020", "the class has __subclasshook__")
+    notified = [key for key, value in entries.items() if _is_notified(value)]
     try:
         model_space = {
             key: value.as_python() if key == "__slots__" else model_of(tx, value, key)
@@ -290,39 +322,105 @@ def make_class(tx: Tracer, name: Value, bases: Args, namespace: DictValue) -> Ma
         title = name.as_python()
     except NotConcrete as error:
         raise Break("FB0020", f"{error}") from None
-    model = evaluate(tx, meta, title, tuple(kinds), model_space)
-    given = [Constant(meta), name, TupleValue(list(bases)), named_dict(entries)]
+    kind: Any = meta.python_class
+    hook = _hook(kind, kinds)
+    model = evaluate(tx, _make, maker, kind, title, kinds, model_space, notified, hook is not None)
+    hushed = [TupleValue(list(map(Constant, notified))), Constant(hook is not None)]
+    given = [Constant(maker), meta, name, TupleValue(list(bases)), named_dict(entries), *hushed]
     made = MadeClass(tx, model, _make, given)
     for key, part in vars(model).items():
         if key not in model_space and type(part) not in LITERALS:
-            tx.heap.part(part, PartOfClass(made, part, _in_class, key))
+            tx.heap.part(part, PartOfClass(made, part, in_class, key))
+    cell = entries.get("__classcell__")
     if isinstance(cell, CellValue):
         cell.write(tx, made)
+    for key in notified:
+        _notify(tx, made, entries[key], key)
+    if hook is not None:
+        tx.call(super_attribute(tx, made, made, "__init_subclass__"), [], kwargs)
+    elif kwargs:
+        _refuse_of_library(kinds)
+        words = dict.fromkeys(kwargs)
+        evaluate(tx, lambda: super(model, model).__init_subclass__(**words))
     return made
 
 
-def _make(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
-    made: type = meta(name, bases, namespace)
-    return made
+def _is_notified(value: Value) -> bool:
+    """Whether code of the program is notified of the class that has a value, and its name there."""
+    found = find_in_class(value.cls, "__set_name__") if isinstance(value, ObjectValue) else None
+    return found is not None and not trusted_class(found[0])
 
 
-def _base(base: Value) -> type:
+def _notify(tx: Tracer, made: MadeClass, value: Value, name: str) -> None:
+    """`value.__set_name__(made, name)`. Until 3.12 what it raises is the cause of another error."""
+    try:
+        call_special(tx, value, "__set_name__", [made, Constant(name)])
+    except UserError as error:
+        if VERSION >= (3, 12):
+            raise Break("FB0020", f"__set_name__ of {value.describe()} raises") from None
+        owner = made.python_class.__name__
+        instance = f"'{value.cls.__name__}' instance {name!r}"
+        words = f"Error calling __set_name__ on {instance} in '{owner}'"
+        raised = new_exception(RuntimeError, [Constant(words)])
+        raised.generic_set_attr(tx, "__cause__", error.value)
+        raised.generic_set_attr(tx, "__context__", error.value)
+        raise UserError(raised, error.step, again=True) from None
+
+
+def _hook(meta: type, kinds: Sequence[type]) -> type | None:
+    """The base whose code, the program's, is called for each class that derives from it."""
+    owners = [one for kind in kinds for one in kind.__mro__ if "__init_subclass__" in vars(one)]
+    own = [one for one in owners if not trusted_class(one)]
+    if not own:
+        return None
+    if type(meta) is not type or find_in_class(meta, "mro") != (type, vars(type)["mro"]):
+        raise Break("FB0020", f"class {own[0].__name__} has __init_subclass__ and such a metaclass")
+    return own[0]
+
+
+def _refuse_of_library(kinds: Sequence[type]) -> None:
+    """A library's hook takes what `object` refuses."""
+    known = next((find_in_class(kind, "__init_subclass__") for kind in kinds), None)
+    if known is not None and known[0] is not object:
+        raise Break("FB0020", f"class {known[0].__name__} takes names")
+
+
+class _Deaf:
+    """Stands before the bases of a class in the making: their hooks are not called."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        pass
+
+
+def _deafened(cls: Any) -> list[type]:
+    return [cls, _Deaf, *type.mro(cls)[1:]]
+
+
+def _make(
+    maker: Any, meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any],
+    notified: Sequence[str], deaf: bool,
+) -> type:  # fmt: skip
+    """A class, without a call of the program's hooks. notified: names of what has one."""
+    space = {key: None if key in notified else value for key, value in namespace.items()}
+    by = type("Deaf", (meta,), {"__slots__": (), "mro": _deafened}) if deaf else meta
+    made: Any = maker.__new__(by, name, bases, space)
+    for key in notified:
+        type.__setattr__(made, key, namespace[key])
+    if deaf:
+        set_metaclass(made, meta)
+        type.__setattr__(made, "__bases__", made.__bases__)  # for the order of its own
+    return made  # type: ignore[no-any-return]
+
+
+def base_of(base: Value) -> type:
     if not isinstance(base, ClassValue):
         raise Break("FB0020", f"a class derives from {base.describe()}")
     kind = base.python_class
-    hook = find_in_class(kind, "__init_subclass__")
-    if hook is None or hook[0] is not object:
-        raise Break("FB0020", f"{base.describe()} has __init_subclass__")
     if issubclass(kind, torch.Tensor | torch.autograd.Function) or base.written:
         raise Break("FB0020", f"a class derives from {base.describe()}")
     return kind
-
-
-def _metaclass(tx: Tracer, kinds: Sequence[type]) -> Any:
-    metas = {type(kind): None for kind in kinds} or {type: None}
-    if any(not any(meta is known for known in _METACLASSES) for meta in metas):
-        raise Break("FB0020", "a class with a metaclass of its own")
-    return abc.ABCMeta if abc.ABCMeta in metas else type
 
 
 def made_part(fn: Any) -> Callable[[Tracer, Args, Kwargs], Value]:

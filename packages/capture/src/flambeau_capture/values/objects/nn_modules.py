@@ -227,6 +227,8 @@ def module_forwards(
     """The call that nn.Module.__call__ comes to."""
     _assume_calls(tx, module.cls)
     _assume_initialized(tx, module)
+    if isinstance(module, ModuleValue) and is_disabled(module.real):
+        raise Break("FB0006", f"call of {module.describe()}, which is disabled")
     impl = compat.MODULE_CALLS[-1]
     if not isinstance(module, ModuleValue):
         return wrap_known(tx, impl, "_call_impl"), [module, *args], kwargs
@@ -243,18 +245,32 @@ def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
     return tx.call(fn, args, kwargs)
 
 
+def original_of(obj: torch.nn.Module) -> torch.nn.Module:
+    """The module whose twin this is, compiled or disabled, or itself."""
+    twin = "__flambeau_original__" in type(obj).__dict__
+    return object.__getattribute__(obj, "__flambeau_original__") if twin else obj
+
+
+def is_disabled(obj: Any) -> bool:
+    """Whether this is what `disable` made of a module."""
+    found = type(obj).__dict__.get("__flambeau_compiler__")
+    return found is not None and object.__getattribute__(obj, "__flambeau_compiler__") is None
+
+
 @wraps_if(lambda obj: issubclass(type(obj), torch.nn.Module), 40)
 def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     replaced = not isinstance(source, ConstantSource) and tx.replaced(source, obj)
     if not replaced:  # of a block that is repeated, the class and what is read from it are guarded
         tx.guard(source, "ID_MATCH", obj)
     tx.guard(source, "TYPE_MATCH", type(obj))
-    twin = "__flambeau_original__" in type(obj).__dict__  # of a compiled module
-    original = object.__getattribute__(obj, "__flambeau_original__") if twin else obj
+    original = original_of(obj)
     assume_special_methods(tx, type(original))
     known: Value | None = tx.heap.find(original)
+    if known is not None and is_disabled(obj) and not is_disabled(getattr(known, "real", None)):
+        raise Break("FB0006", "a module and what flambeau.disable made of it, side by side")
     if known is None:
-        made = known = ModuleValue(type(original), real=original, source=source)
+        real = obj if is_disabled(obj) else original
+        made = known = ModuleValue(type(original), real=real, source=source)
         made.pinned = not replaced
         tx.heap.know(original, known)
     elif replaced and known.source is not None and known.source != source:

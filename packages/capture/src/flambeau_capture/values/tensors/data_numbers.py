@@ -180,7 +180,7 @@ def _short_mask(tensor: TensorValue) -> torch.Tensor | None:
     """The mask of one dimension whose positions `nonzero` gives, where it may be unrolled."""
     mask = tensor.node.args[0]
     of = mask.meta["val"] if isinstance(mask, fx.Node) else None
-    if of is None or of.dim() != 1 or not isinstance(of.shape[0], int) or of.shape[0] > _MOST:
+    if of is None or of.dim() != 1 or not isinstance(of.shape[0], int) or of.shape[0] > MOST_TURNS:
         return None
     return of if isinstance(of, torch.Tensor) else None
 
@@ -215,7 +215,7 @@ def _counts(
     counter = counter or tensor.node
     args, kwargs = counter.args, counter.kwargs
     least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
-    if not isinstance(least, int) or not 0 < least <= _MOST:
+    if not isinstance(least, int) or not 0 < least <= MOST_TURNS:
         return None
     said = "a loop over counts, as if no number were beyond `minlength`"
     if not _is_in_general(tx, count, least, said):
@@ -230,7 +230,7 @@ def _is_in_general(tx: Tracer, count: torch.SymInt, known: int, said: str) -> bo
 
 
 _ROWS = {"nonzero": _positions, "argwhere": _positions, "bincount": _counts}
-_MOST = 256
+MOST_TURNS = 256
 """A loop of more iterations is no part of a graph."""
 
 
@@ -279,17 +279,47 @@ def read_again(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | Non
     tensor = args[0] if args else None
     if not isinstance(tensor, TensorValue) or not tx.data_sizes() or len(args) > 1 or kwargs:
         return None
-    graph, fake, node = tx.graph, tensor.fake, tensor.node
-    base = node.args[0] if node.target is operator.getitem else node
-    if not isinstance(base, fx.Node) or graph is not graph.outermost or fake.is_inference():
-        return None
-    given = base.op in ("placeholder", "get_attr")  # may share memory with what is written to
-    if version_of(fake) != 0 or (given and graph.effects.writes()):
+    node, base = tensor.node, _base(tensor)
+    if base is None or not _is_as_made(tx, tensor):
         return None
     same = [node] if base is node else [user for user in base.users if _is_same(user, node)]
     reads = (user for one in same for user in one.users if user.target == "item")
     known = next((user for user in reads if compat.own_data_symbols(user.meta["val"])), None)
     return None if known is None else symbol_value(tx, known.meta["val"], known)
+
+
+def read_position(tx: Tracer, tensor: TensorValue) -> Value:
+    """The number of a tensor of one integer, which is to be a place in a tensor: of a sum, the sum
+    of the numbers, so that `x[i : i + 1]` is of one element. Beyond int64 there is no place."""
+    node, symbol = tensor.node, _SUMS.get(operator_name(tensor.node.target))
+    if symbol is None or node.kwargs or len(node.args) != 2 or not _is_as_made(tx, tensor):
+        return read_number(tx, tensor)
+    parts = [TensorValue(x) if isinstance(x, fx.Node) else Constant(x) for x in node.args]
+    tensors = [part for part in (tensor, *parts) if isinstance(part, TensorValue)]
+    whole = all(part.fake.dtype is torch.int64 and part.fake.numel() == 1 for part in tensors)
+    if not whole or not all(_is_as_made(tx, part) for part in tensors):
+        return read_number(tx, tensor)
+    read = [read_position(tx, x) if isinstance(x, TensorValue) else x for x in parts]
+    return symbol_operator(tx, symbol, *read) or read_number(tx, tensor)
+
+
+_SUMS = {"add": "+", "sub": "-"}
+
+
+def _base(tensor: TensorValue) -> fx.Node | None:
+    """What a tensor is an item of; its own node where it is none."""
+    node = tensor.node
+    found = node.args[0] if node.target is operator.getitem else node
+    return found if isinstance(found, fx.Node) else None
+
+
+def _is_as_made(tx: Tracer, tensor: TensorValue) -> bool:
+    """Whether a tensor of the graph has not been written to."""
+    graph, fake, base = tx.graph, tensor.fake, _base(tensor)
+    if base is None or graph is not graph.outermost or fake.is_inference():
+        return False
+    given = base.op in ("placeholder", "get_attr")  # may share memory with what is written to
+    return version_of(fake) == 0 and not (given and graph.effects.writes())
 
 
 def _is_same(one: fx.Node, other: fx.Node) -> bool:

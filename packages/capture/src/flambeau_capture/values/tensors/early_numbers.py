@@ -77,7 +77,10 @@ class Replay:
 def _filled(part: Any, values: list[Any]) -> Any:
     if type(part) is _Slot:
         return values[part.place]
-    return [_filled(each, values) for each in part] if isinstance(part, list | tuple) else part
+    if not isinstance(part, list | tuple):
+        return part
+    filled = [_filled(each, values) for each in part]
+    return tuple(filled) if isinstance(part, tuple) else filled  # of indices, these are two kinds
 
 
 def early_number(tx: Tracer, tensor: TensorValue) -> Value | None:

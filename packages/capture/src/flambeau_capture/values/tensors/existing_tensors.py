@@ -180,6 +180,7 @@ def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
     dims = {} if isinstance(source, ModuleEntry) else tx.open_dims(source, obj)
     if dims:
         fake, sizes, strides = tx.shapes.tensor(obj, source, dims)
+        tx.require_open(source, obj, fake.shape)
         tx.guard_tensor(source, obj, sizes, strides)
         return tx.graph.outermost.add_input(obj, source, fake)
     tx.guard_tensor(source, obj)

@@ -185,6 +185,8 @@ def _check_special_sizes(tx: Tracer, target: Any, nodes: Any, result: Any) -> No
     call runs eagerly."""
     given = fx.node.map_arg(nodes, lambda node: node.meta["val"])
     mode = tx.graph.fake_mode
+    if operator_name(target) in _SPREADS:
+        _check_spread(tx, operator_name(target), nodes, result)
     for symbol in sorted(compat.symbols_among(given), key=str):
         for value in (0, 1):
             differs = compat.differs(mode, symbol, value)
@@ -352,15 +354,34 @@ def _tried(tx: Tracer, target: Any, args: Any, kwargs: Any) -> Any:
 _SPREADS = frozenset({"std", "var", "std_mean", "var_mean"})
 
 
+def _check_spread(tx: Tracer, name: str, nodes: Any, result: Any) -> None:
+    """Check in the graph that data gives a spread enough elements: eager warns where there are too
+    few, and its derivative divides by none as C++ does, not as Python."""
+    args, kwargs = nodes
+    count, results, correction = _spread(args, kwargs, result)
+    if not isinstance(count, torch.SymInt) or not isinstance(correction, int | float):
+        return
+    enough = count // results > correction if type(results) is not int or results else True
+    if compat.own_data_symbols(enough) and compat.known_condition(enough) is not True:
+        if not require_number(tx, symbol_value(tx, enough), f"{name} of too few elements"):
+            raise Break("FB0004", f"{name} of a size by data")
+
+
 def _of_too_few(args: Any, kwargs: Any, result: Any) -> bool:
     """Whether a spread is over no more elements than its correction: eager warns at every call."""
+    count, results, correction = _spread(args, kwargs, result)
+    left = results * correction
+    return isinstance(count, int) and isinstance(left, int | float) and count <= left
+
+
+def _spread(args: Any, kwargs: Any, result: Any) -> tuple[Any, Any, Any]:
+    """How many elements a spread is of, how many results it has, and the correction of each."""
     first = result[0] if isinstance(result, tuple) else result
     given = kwargs.get("unbiased", next((x for x in args[1:] if type(x) is bool), True))
     correction = kwargs.get("correction", int(given))
     of = args[0] if args else kwargs["input"]
     count = of.meta["val"].numel() if isinstance(of, fx.Node) else None
-    left = first.numel() * (1 if correction is None else correction)
-    return isinstance(count, int) and isinstance(left, int | float) and count <= left
+    return count, first.numel(), 1 if correction is None else correction
 
 
 def warn_at(
@@ -455,6 +476,8 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
             return known
         if compat.flattens(result):
             return tx.tensor_rules.made_wrapper(tx, node, type(result))
+        if result.layout in _WITHOUT_STRIDES:
+            raise Break("FB0012", f"{operator_name(node.target)} answers one of {result.layout}")
         is_parameter = isinstance(result, torch.nn.Parameter)
         made = TensorValue(node, python_class=torch.nn.Parameter if is_parameter else torch.Tensor)
         if node.kwargs.get("requires_grad") is True and result.is_leaf:
@@ -473,6 +496,9 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
     if isinstance(result, bool | int | float | str | torch.dtype | torch.device | None):
         return tx.wrap_new(result)
     raise Break("FB0011", f"{operator_name(node.target)} answers a {type(result).__name__}")
+
+
+_WITHOUT_STRIDES = {torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 
 
 def _bind(tx: Tracer, node: fx.Node, result: Any) -> None:

@@ -8,13 +8,14 @@ ones (versions, addresses) is never answered from a fake one.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.graph import functions as graph_functions
 from flambeau_capture.source import Attr, Called
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value, needing
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
@@ -75,6 +76,8 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     if name in ("is_leaf", "grad_fn"):
         assume_leaf(tx, tensor)
     if name in _COUNTED:
+        if tensor.real is None and name == "_version":  # what a graph gives has never been written
+            raise SkipFrame(f"_version of {tensor.describe()}")
         tensor.unknown(f"attribute {name!r}")
     if name in CONSTANT_ATTRIBUTES and hasattr(torch.Tensor, name):
         if name == "nbytes":
@@ -96,7 +99,7 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     if name == "grad_fn":
         if not tensor.fake.requires_grad or (tensor.fake.is_leaf and tensor.fake.dim() >= 0):
             return Constant(None)
-        raise Break("FB0007", "reading .grad_fn of a tensor made in the graph")
+        return NodeValue(tensor, tx)
     if name == "__class__":
         return tx.wrap_new(tensor.cls)
     if name == "__dict__":
@@ -114,6 +117,47 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     if tensor.real is not None and tensor.source is not None:
         return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
     tensor.unknown(f"attribute {name!r}")
+
+
+class NodeValue(Value):
+    """The autograd node of a tensor: whether there is one is known; whoever looks at it is to find
+    eager's, so that the graph ends before the operator that makes the tensor."""
+
+    made_in_python = "FB0007"
+
+    def __init__(self, tensor: TensorValue, tx: Tracer) -> None:
+        made = tensor.source is None and tensor.real is None and tx.graph is tx.graph.outermost
+        before = tx.graph.steps.get(tensor.node) if made else None
+        self.step, self.lines = tx.step() if before is None else before, tx.user_lines()
+        self.tx = tx
+        own = getattr(tensor.node.target, "__module__", "") == graph_functions.__name__
+        self.known = None if own else type(tensor.fake.grad_fn)
+
+    @property
+    def cls(self) -> type:
+        """What torch's own operators make; functions of graphs stand for others."""
+        return self._end() if self.known is None else self.known
+
+    def describe(self) -> str:
+        return "reading .grad_fn of a tensor made in the graph"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        self._end()
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        self._end()
+
+    def _end(self) -> NoReturn:
+        stopped = Break(self.made_in_python, self.describe())
+        self.tx.heap.changed()
+        stopped.stop, stopped.lines = self.step, self.lines
+        raise stopped
+
+    def reconstruct(self, writer: Any) -> NoReturn:
+        raise Unreconstructible(self, self.describe())
 
 
 _MISSING = object()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.tensors.constant_data import dimensions_of, is_ellipsis
-from flambeau_capture.values.tensors.data_numbers import read_number, selected
+from flambeau_capture.values.tensors.data_numbers import read_position, selected
 from flambeau_capture.values.tensors.graph_calls import (
     graph_call,
     require_number,
@@ -185,7 +186,7 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
                 else bound.as_python()
                 for bound, none in zip(key.bounds, (0, sizes[dim]))
             ]
-            for low, high in zip([0, *ends], [*ends, sizes[dim]]):
+            for low, high in combinations([0, *ends, sizes[dim]], 2):  # each is to be known
                 condition = low <= high
                 if isinstance(condition, torch.SymBool):
                     require_number(tx, symbol_value(tx, condition), f"a slice of [{low}:{high}]")
@@ -195,7 +196,7 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
 def _read_bounds(tx: Tracer, key: SliceValue) -> SliceValue:
     """A slice with numbers where its bounds are tensors of one integer, as Python reads them."""
     bounds = [
-        read_number(tx, bound)
+        read_position(tx, bound)
         if isinstance(bound, TensorValue) and _is_integer(bound.fake) and tx.data_sizes()
         else bound
         for bound in key.bounds

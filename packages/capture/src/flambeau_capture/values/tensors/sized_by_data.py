@@ -21,6 +21,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.tensors.data_numbers import (
+    MOST_TURNS,
     checked,
     is_by_data,
     number_tensor,
@@ -174,6 +175,19 @@ def pad_sequence(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | N
         padded.append(graph_call(tx, "call_function", torch.cat, [both], {}))
     dim = Constant(0 if first is not None and first.truth(tx) else 1)
     return graph_call(tx, "call_function", torch.stack, [ListValue(padded), dim], {})
+
+
+def tensor_split(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """By a tensor of places: at the numbers that are read of it, which slices check."""
+    names = "input", "tensor_indices_or_sections", "dim"
+    given = dict(zip(names, args)) | dict(kwargs)
+    x, at = given.get("input"), given.get("tensor_indices_or_sections", given.get("indices"))
+    if not isinstance(x, TensorValue) or not isinstance(at, TensorValue) or at.fake.dim() != 1:
+        return None
+    count = at.fake.shape[0]
+    if not isinstance(count, int) or count > MOST_TURNS or not tx.data_sizes():
+        return None
+    return tx.call_python(packing.tensor_split, [x, at, given.get("dim", _ZERO)])
 
 
 def cdist(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:

@@ -155,10 +155,14 @@ class SymbolValue(Constant):
         """Whether it depends on a tensor's data: Python cannot know it before the graph has run."""
         return bool(compat.own_data_symbols(self.number))
 
+    def known_truth(self) -> bool | None:
+        """Its truth where that is the same for all data."""
+        is_bool = isinstance(self.number, torch.SymBool)
+        return compat.known_condition(self.number if is_bool else self.number != 0)
+
     def truth(self, tx: Tracer) -> bool:
         if self.by_data:
-            is_bool = isinstance(self.number, torch.SymBool)
-            known = compat.known_condition(self.number if is_bool else self.number != 0)
+            known = self.known_truth()
             if known is None:
                 known = tx.tensor_rules.in_general(tx, self)
             if known is None:
