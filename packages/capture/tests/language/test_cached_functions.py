@@ -285,7 +285,7 @@ def test_one_cache_evicts_what_another_gave(capture):
     assert worlds[0] == worlds[1]
 
 
-@pytest.mark.parametrize("result", [name for name in RESULTS if "tensor in" not in name])
+@pytest.mark.parametrize("result", sorted({*RESULTS} - {"tensor in an object", "bytearray"}))
 def test_the_first_call_is_one_graph(capture, backend, result):
     make, read = RESULTS[result]
     cached = functools.lru_cache(make)
@@ -296,10 +296,10 @@ def test_the_first_call_is_one_graph(capture, backend, result):
     assert len(backend) <= 1 + (result in MADE_IN_GRAPHS)
 
 
-def test_open_sizes_are_read_in_one_graph(capture, backend):
+def test_open_sizes_are_read_in_the_graph(capture, backend):
     shapes = functools.lru_cache(lambda rows, columns: [columns, rows])
-    compiled = capture(lambda t: t.reshape(shapes(*t.shape)) * 2, nopython=True, dynamic=True)
-    for rows in range(2, 7):
+    compiled = capture(lambda t: t.reshape(shapes(*t.shape)) * 2, nopython=True)
+    for rows in (4, 5, 7, 8):
         t = torch.rand(rows, 3)
         assert torch.equal(compiled(t), t.reshape(3, rows) * 2)
-    assert len(backend) == 1
+    assert len(backend) == 2
