@@ -180,6 +180,8 @@ def _compares_as_known(kind: type) -> bool:
 def _cache_key(tx: Tracer, value: Value) -> Any:
     if isinstance(value, SymbolValue):
         return value.cls, str(value.number)
+    if isinstance(value, TupleValue):
+        return value.cls, tuple(_cache_key(tx, part) for part in value.parts())
     return (value.cls, value.value) if isinstance(value, Constant) else key_of(tx, value)
 
 
