@@ -21,11 +21,6 @@ _MADE: weakref.WeakKeyDictionary[Any, Counter[int]] = weakref.WeakKeyDictionary(
 _MOST = 3  # times that capture makes an entry which does not stay
 
 
-def is_kept_nowhere(fn: Any) -> bool:
-    """Whether a cached function calls what it wraps every time."""
-    return bool(_parameters(fn).get("maxsize") == 0)
-
-
 def _parameters(fn: Any) -> dict[str, Any]:
     asked = getattr(fn, "cache_parameters", dict)
     found: dict[str, Any] = asked()
@@ -84,6 +79,11 @@ class CacheEntry:
     def __call__(self, base: Any) -> Any:
         found = self._table[self.key(base)]
         return cached_answer(found) if self._bounded else found
+
+
+def is_of_many(fn: Any) -> bool:
+    """Whether capture has made so many entries that other calls are likely to be as many."""
+    return len(_MADE.get(fn, ())) > _MOST
 
 
 def call_ahead(fn: Any, key: Any, call: Callable[[], Any]) -> bool:

@@ -129,10 +129,13 @@ RESULTS = {
     "tensor in an object": (lambda n: Frozen(torch.full((2,), float(n))), lambda t, a: t * a.n),
     "module": (lambda n: torch.nn.Hardtanh(0.0, n), lambda t, a: a(t)),
     "number": (lambda n: n * 2, lambda t, a: t * a),
-    "none": (lambda n: None, lambda t, a: t if a is None else -t),
+    "none": (lambda n: None, lambda t, a: t * 2 if a is None else -t),
     "text": (lambda n: "a" * n, lambda t, a: t * len(a)),
 }
 
+LITERALS = ("number", "none", "text")  # equal ones may be one object
+#: of these a graph computes the first answer, which Python does not count
+MADE_IN_GRAPHS = ("tensor", "tensor in an object")
 Pair = collections.namedtuple("Pair", "left right")
 
 #: how it is cached, and how it is called
@@ -147,13 +150,14 @@ CALLS = {
     "by place": lambda cached: cached(3),
     "by name": lambda cached: cached(n=3),
     "twice": lambda cached: (cached(3), cached(3))[1],
-    "of another number": lambda cached: (cached(3.0) and cached(3)) or cached(3),
+    "of another number": lambda cached: (cached(3.0), cached(3))[1],
     "of two": lambda cached: (cached(2), cached(3))[1],
 }
 
 
-def _lives(wrap, make, read, cache, call, warm, clear, leave):
+def _lives(wrap, result, cache, call, warm, clear, leave):
     """What a program sees of four calls: answers, whether they are one object, what is counted."""
+    make, read = RESULTS[result]
 
     def made(n):
         return make(int(n))
@@ -173,8 +177,9 @@ def _lives(wrap, make, read, cache, call, warm, clear, leave):
         out = run(torch.full((2,), 5.0))
         if leave:
             out, found = out
-            kept.append(found)
-        seen.append((out.tolist(), tuple(cached.cache_info()), cached(3) is cached(3)))
+            kept += [found] if result not in LITERALS else []
+        counts = None if result in MADE_IN_GRAPHS else tuple(cached.cache_info())
+        seen.append((out.tolist(), counts, cached(3) is cached(3)))
     return seen, [one is other for one in kept for other in [*kept, cached(3)]]
 
 
@@ -182,8 +187,119 @@ def _lives(wrap, make, read, cache, call, warm, clear, leave):
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 @pytest.mark.parametrize("result", RESULTS)
 def test_what_is_kept_is_one_object(capture, result, warm, leave):
-    make, read = RESULTS[result]
     for cache, call, clear in itertools.product(CACHES, CALLS, [False, True]):
-        args = (make, read, cache, call, warm, clear, leave)
+        args = (result, cache, call, warm, clear, leave)
         eager, ours = (_lives(wrap, *args) for wrap in (lambda fn: fn, capture))
         assert eager == ours, (cache, call, clear)
+
+
+class Owner:
+    scale = 2
+
+    def __init__(self, number):
+        self.number = number
+
+    @functools.lru_cache  # noqa: B019 - its objects are few
+    def method(self, n):
+        return [self.number, n]
+
+
+def _method(t, cached):
+    """Objects of one class share a cache."""
+    return t * cached.method(2)[0]
+
+
+def _fibonacci():
+    @functools.cache
+    def number(n):
+        return [1] if n < 2 else [number(n - 1)[0] + number(n - 2)[0]]
+
+    return number
+
+
+def _stale():
+    return functools.cache(lambda n: [n * Owner.scale])
+
+
+def _raising():
+    @functools.cache
+    def refuse(n):
+        raise ValueError(f"not {n}")
+
+    return refuse
+
+
+def _caught(t, cached):
+    try:
+        return cached(3)
+    except ValueError as error:
+        return t + len(str(error))
+
+
+def _written(t, cached):
+    cached(3).append(1)
+    return t * len(cached(3))
+
+
+def _after_one_in_place(t, cached):
+    return t.add_(1) * cached(3)[0]
+
+
+#: what makes a cached function or the owner of one, and a program that calls it
+PROGRAMS = {
+    "method": (lambda: Owner(4), _method),
+    "recursion": (_fibonacci, lambda t, cached: t * cached(9)[0]),
+    "of what changes": (_stale, lambda t, cached: t * cached(3)[0]),
+    "raises": (_raising, _caught),
+    "written to": (lambda: functools.cache(lambda n: [n]), _written),
+    "after one in place": (_stale, _after_one_in_place),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_see_what_eager_keeps(capture, program):
+    make, use = PROGRAMS[program]
+    worlds = []
+    for wrap in (lambda fn: fn, capture):
+        Owner.scale, cached, seen = 2, make(), []
+        run = wrap(lambda t, cached=cached: use(t, cached))
+        for scale in (2, 5, 7):
+            Owner.scale = scale
+            seen.append(run(torch.ones(2)).tolist())
+        worlds.append(seen)
+    assert worlds[0] == worlds[1]
+
+
+def test_one_cache_evicts_what_another_gave(capture):
+    worlds = []
+    for wrap in (lambda fn: fn, capture):
+        inner = functools.lru_cache(1)(lambda n: [n])
+        outer = functools.cache(lambda n, inner=inner: (inner(n), inner(n + 1)))
+
+        def fn(t, inner=inner, outer=outer):
+            return t * outer(2)[0][0] + inner(2)[0], outer(2)[1] is inner(3)
+
+        run = wrap(fn)
+        seen = [(out.tolist(), same) for out, same in (run(torch.ones(2)) for _ in range(3))]
+        worlds.append((seen, inner.cache_info(), outer.cache_info()))
+    assert worlds[0] == worlds[1]
+
+
+@pytest.mark.parametrize("result", sorted({*RESULTS} - {"tensor in an object", "bytearray"}))
+def test_the_first_call_is_one_graph(capture, backend, result):
+    make, read = RESULTS[result]
+    cached = functools.lru_cache(make)
+    compiled = capture(lambda t: read(t, cached(3)), nopython=True)
+    for _ in range(3):
+        t = torch.full((2,), 5.0)
+        assert compiled(t).tolist() == read(t, make(3)).tolist()
+    assert len(backend) <= 1 + (result in MADE_IN_GRAPHS)
+
+
+def test_open_sizes_are_read_in_the_graph(capture, backend):
+    shapes = functools.lru_cache(lambda size, columns: [columns, size[0]])
+    compiled = capture(lambda t: t.reshape(shapes(t.shape, t.shape[1])) * 2, nopython=True)
+    for rows in (4, 5, 7, 8):
+        t = torch.rand(rows, 3)
+        assert torch.equal(compiled(t), t.reshape(3, rows) * 2)
+    assert len(backend) == 2

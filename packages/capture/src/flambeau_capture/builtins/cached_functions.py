@@ -14,7 +14,7 @@ from typing import Any
 
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.builtins.logging_and_warnings import logged_once
-from flambeau_capture.cache_entries import CacheEntry, Hit, call_ahead
+from flambeau_capture.cache_entries import CacheEntry, Hit, call_ahead, is_of_many
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.graph.builder import CopiedTensor
 from flambeau_capture.source import CachedSource, ConstantSource, Source
@@ -44,6 +44,8 @@ def _cached(tx: Tracer, called: BuiltinValue, args: Args, kwargs: Kwargs) -> Val
     call = _known_call(tx, fn, args, kwargs)
     if call is not None and call.is_there():
         return call.answer(tx)
+    if call is not None and call.base is not None and is_of_many(fn):
+        call = None  # one graph for all of the objects
     given = tuple(_cache_key(tx, arg) for arg in args)
     named = tuple((name, _cache_key(tx, arg)) for name, arg in kwargs.items())
     answers = tx.heap.answers
@@ -91,9 +93,14 @@ class _KnownCall:
         return tx.wrap(used.entry(used.base), CachedSource(used.source, used.entry))
 
     def assume_missing(self, tx: Tracer) -> None:
-        """Compile again once the cache has it."""
+        """Compile again once the cache has it, which a graph does not put there."""
+        if self.entry.is_full(self.fn):
+            raise Break("FB0019", self._fleeting())
         used = self._used(tx)
         tx.guard(used.source, "CALL", functools.partial(_is_missing, used.entry), "is not cached")
+
+    def _fleeting(self) -> str:
+        return f"{self.fn.__name__}: its cache does not keep what calls of one frame give"
 
     def _used(self, tx: Tracer) -> _KnownCall:
         """The first call in this frame that is the same."""
@@ -108,7 +115,7 @@ class _KnownCall:
         call = functools.partial(self.fn, *self.objects[:plain], **named)
         used = [one for one in tx.heap.answers.values() if isinstance(one, _KnownCall)]
         there = [one.is_there() for one in used]
-        shown = f"{self.fn.__name__}: its cache does not keep what calls of one frame give"
+        shown = self._fleeting()
         if self.entry.is_full(self.fn) and any(one.fn is self.fn for one in used):
             raise Break("FB0019", shown)
         if not call_ahead(self.fn, self.key(), functools.partial(evaluate, tx, call)):
@@ -173,6 +180,8 @@ def _compares_as_known(kind: type) -> bool:
 def _cache_key(tx: Tracer, value: Value) -> Any:
     if isinstance(value, SymbolValue):
         return value.cls, str(value.number)
+    if isinstance(value, TupleValue):
+        return value.cls, tuple(_cache_key(tx, part) for part in value.parts())
     return (value.cls, value.value) if isinstance(value, Constant) else key_of(tx, value)
 
 
@@ -182,8 +191,9 @@ def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs, known: _KnownCall
     that does nothing else, and sees nothing that this frame has changed, is made at once."""
     wrapped = fn.__wrapped__
     before, step, lines = tx.heap.writes(), tx.step(), tx.user_lines()
-    mark, graph = tx.graph.mark(), tx.graph
-    alone = not (before or tx.heap.answering or graph.effects.any())
+    mark, graph, answers = tx.graph.mark(), tx.graph, tx.heap.answers
+    earlier = set(answers)
+    alone = not (before or tx.heap.answering or graph.effects.other)
     tx.heap.answering += 1
     try:
         answer = tx.call(tx.wrap(wrapped, ConstantSource(wrapped, wrapped.__name__)), args, kwargs)
@@ -193,6 +203,9 @@ def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs, known: _KnownCall
         raise Break("FB0019", f"{describe_call(fn, args)}: a cached function that writes")
     if known is not None and alone and graph is graph.outermost and graph.mark() == mark:
         known.make(tx)
+        for call in [*answers.keys() - earlier]:  # which Python has, if anything
+            if not isinstance(answers[call], _KnownCall):
+                del answers[call]
         return known.answer(tx)
     if known is not None and not tx.heap.answering:
         known.assume_missing(tx)

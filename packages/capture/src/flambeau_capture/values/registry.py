@@ -19,6 +19,7 @@ from flambeau_capture.identity import compares_itself
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import (
     Attr,
+    CachedSource,
     ClassEntry,
     ClosureCell,
     ClosureSource,
@@ -144,6 +145,7 @@ def assume_there(tx: Tracer, source: Source, found: Any) -> None:
 
 _MAY_END = (
     Attr,
+    CachedSource,
     ClassEntry,
     ClosureCell,
     ClosureSource,
