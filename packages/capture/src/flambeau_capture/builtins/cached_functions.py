@@ -79,11 +79,7 @@ class _KnownCall:
         return self.entry.key(self.base)
 
     def is_there(self) -> bool:
-        try:
-            self.entry(self.base)
-        except LookupError:
-            return False
-        return True
+        return not _is_missing(self.entry, self.base)
 
     def answer(self, tx: Tracer) -> Value:
         """What the cache has, as an object of the program; the call counts when the code runs."""

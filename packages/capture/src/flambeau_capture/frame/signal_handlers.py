@@ -18,7 +18,7 @@ from types import CodeType, TracebackType
 def raised_by_handler(error: BaseException) -> BaseException | None:
     """The exception among `error` and those it was raised from that came out of a handler."""
     chain = [*_raised_from(error)]
-    codes = {*_handlers()} if chain else set[CodeType]()
+    codes = {*_handlers()}
     for each in reversed(chain):
         if codes & {*_frames(each.__traceback__)}:
             return each

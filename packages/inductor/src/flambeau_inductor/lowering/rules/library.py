@@ -31,6 +31,7 @@ from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
 from flambeau_inductor.lowering.rules.matmul import SUMMED, summed
+from flambeau_inductor.runtime.fused_attention import WIDEST
 from flambeau_inductor.tuning import tuning_of
 
 SAME_ARGUMENTS = {
@@ -39,10 +40,6 @@ SAME_ARGUMENTS = {
     "topk": "aten.topk.default",
 }
 """Primitive: the overload that takes its arguments in the same order."""
-
-
-WIDEST_HEADS = 256
-"""The widest heads that fused attention on a GPU takes."""
 
 
 @rule(*SAME_ARGUMENTS)
@@ -102,9 +99,8 @@ def attention(
 ) -> Lowered:
     if q.device.type != "cpu":
         if not any(how) and is_of_one_query(q, k, v):
-            split = split_among_programs(ctx, q, k, v, bias, scale)
-            if split is not None:
-                return split
+            if ctx.first_alone:
+                return _result_of_one_query(ctx, q, k, v, bias, scale)
             out, total, top = of_one_query(ctx, q, k, v, bias, scale)
             logarithms = ctx.point("add", (ctx.point("log", (total,)), top))
             sums, (batch, heads) = ctx.metas[1], dims_of(2)
@@ -154,10 +150,16 @@ def _of_one_query_alone(
     q, k, v, bias = operands
     if len(q.shape) != 4 or any(how) or not ctx.first_alone or not is_of_one_query(q, k, v):
         raise LoweringError("attention of several queries, or with results for its backward")
-    split = split_among_programs(ctx, q, k, v, bias, scale)
-    if split is not None:
-        return split
-    out, *_ = of_one_query(ctx, q, k, v, bias, scale)
+    return _result_of_one_query(ctx, q, k, v, bias, scale)
+
+
+def _result_of_one_query(
+    ctx: Context, q: Node, k: Node, v: Node, bias: Node | None, scale: float | None
+) -> Lowered:
+    """The result alone, by whichever of both is faster."""
+    out = split_among_programs(ctx, q, k, v, bias, scale)
+    if out is None:
+        out, *_ = of_one_query(ctx, q, k, v, bias, scale)
     return (out, *(None for _ in ctx.metas[1:]))
 
 
@@ -169,24 +171,23 @@ def is_of_one_query(q: Node, k: Node, v: Node) -> bool:
 
 def split_among_programs(
     ctx: Context, q: Node, k: Node, v: Node, bias: Node | None, scale: float | None
-) -> Lowered | None:
+) -> Node | None:
     """The call that `templates/attention/split_keys.py` takes the place of, with repeated heads as
     they lie in memory; None where sums are as fast."""
-    heads, width = hint(q.shape[1]), max(hint(q.shape[3]), hint(v.shape[3]))
+    heads, keys = hint(q.shape[1]), hint(k.shape[2])
+    width = max(hint(q.shape[3]), hint(v.shape[3]))
+    dtypes = {each.dtype for each in (q, k, v, bias) if each is not None}
+    if width > WIDEST or len(dtypes) > 1:
+        return None
     k, v = _as_stored(ctx, k, v)
-    kept, keys = hint(k.shape[1]), hint(k.shape[2])
-    tuning = tuning_of([q.device])
-    fits = width <= WIDEST_HEADS and {k.dtype, v.dtype} == {q.dtype} and ctx.first_alone
-    if not fits or not tuning.splits_keys(heads // kept, keys, width, q.dtype):
+    if not tuning_of([q.device]).splits_keys(heads // hint(k.shape[1]), keys, width, q.dtype):
         return None
     if bias is not None:
-        if bias.dtype != q.dtype:
-            return None
         own = dims_of(4)[4 - len(bias.shape) :]
         bias = ctx.view(bias, (*q.shape[:3], k.shape[2]), spread(bias.shape, own))
     given, metas = (q, k, v, bias, 0.0, False), (ctx.meta, None)
     out, _ = ctx.call("flambeau_prims.attention.default", given, (("scale", scale),), metas=metas)
-    return (out, *(None for _ in ctx.metas[1:]))
+    return out
 
 
 def _as_stored(ctx: Context, k: Node, v: Node) -> tuple[Node, Node]:

@@ -16,6 +16,7 @@ import torch
 
 from flambeau_inductor._torch_compat import argument_names, overload_of
 from flambeau_inductor.ir.program import Argument, Buffer, Extern, Layout, Program, Ref
+from flambeau_inductor.runtime.fused_attention import WIDEST
 from flambeau_inductor.templates.attention.flash_backward import (
     Backward,
     backward_blocks,
@@ -53,8 +54,8 @@ BACKWARD_TARGETS = frozenset(
     }
 )
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
-WIDEST, BACKWARD_WIDEST = 256, 128
-"""The widest heads that the kernels were made for."""
+BACKWARD_WIDEST = 128
+"""The widest heads that the kernels of the backward were made for."""
 
 
 @dataclass(frozen=True, slots=True)
