@@ -56,3 +56,15 @@ def _seen(fn: Callable[..., Any], pair: tuple[Any, Any], size: int) -> Any:
     made = made if isinstance(made, tuple) else (made,)
     places = [(t.tolist(), t.stride(), t.storage_offset()) for t in given]
     return [t.tolist() for t in made], places, memory.tolist()
+
+
+@pytest.mark.parametrize(
+    "pair", [pair for pair in PAIRS if 0 in pair[0][0] and 0 in pair[1][0]], ids=str
+)
+def test_memory_of_any_device(pair: tuple[Any, Any]) -> None:
+    def given() -> list[Tensor]:
+        memory = torch.empty(MEMORY, device="meta")
+        return [memory.as_strided(*part) for part in pair]
+
+    made = flambeau_aot.aot_function(_both, flambeau_aot.run_as_is)(*given())
+    assert (made.device.type, made.shape) == ("meta", _both(*given()).shape)

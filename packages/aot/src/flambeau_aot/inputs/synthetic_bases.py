@@ -87,7 +87,8 @@ def base_for(merged: Merged, args: Sequence[object]) -> torch.Tensor:
         return base
     size = first.element_size()
     start, stop = merged.offset * size, (merged.offset + merged.size[0]) * size
-    memory = first.untyped_storage()[start:stop] if start < stop else torch.UntypedStorage(0)
+    whole = first.untyped_storage()
+    memory = whole[start:stop] if start < stop else torch.UntypedStorage(0, device=whole.device)
     # A tensor made in inference mode stays one of it, which the arguments are not.
     with torch.inference_mode(first.is_inference()):
         flat = torch.empty(0, dtype=first.dtype, device=first.device)

@@ -27,6 +27,8 @@ from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import shared_bytes_of
 
 MINIMUM_CAPABILITY = (7, 0)
+#: warps beyond which a kernel that a pass of Triton's fails on is not tried again
+MOST_WARPS = 8
 
 
 class TritonMissing(Exception):
@@ -162,8 +164,7 @@ def seen_by_triton(tensors: Sequence[Any], descriptor: Descriptor) -> Any:
 
 
 def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any) -> Any:
-    import triton  # triton is optional, and importing it costs about 0.3 s
-    from triton.compiler import ASTSource
+    from triton.compiler import ASTSource  # triton is optional, and importing it costs 0.3 s
 
     signature = dict(zip(function.arg_names, kernel.pointers, strict=False))
     constants: dict[str, int | None] = dict(kernel.constants)
@@ -182,11 +183,27 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
     attributes = {(place,): [["tt.divisibility", ALIGNMENT]] for place in multiples}
     while True:
         source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
-        made = triton.compile(source, target=target, options=options_of(kernel))
+        made = _passed(source, target, options_of(kernel))
         stages = constants.get(STAGES) or 1
         if stages == 1 or made.metadata.shared <= _shared_memory(target):
             return made
         constants[STAGES] = stages - 1
+
+
+def _passed(source: Any, target: Any, options: dict[str, int | bool]) -> Any:
+    """The compiled kernel, with twice the warps where a pass of Triton's own fails.
+
+    Triton 3.6 puts a value behind its use where it removes layout conversions around a row's sum,
+    in kernels of one warp; two warps have other layouts.
+    """
+    import triton  # as above
+
+    try:
+        return triton.compile(source, target=target, options=options)
+    except RuntimeError as error:
+        if "PassManager" not in str(error) or options["num_warps"] >= MOST_WARPS:
+            raise
+        return _passed(source, target, options | {"num_warps": 2 * options["num_warps"]})
 
 
 def _shared_memory(target: Any) -> int:
