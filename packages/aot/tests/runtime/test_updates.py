@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import Any
 
 import flambeau_aot as aot
 import pytest
 import torch
 from flambeau_aot import GraphInfo
+from flambeau_aot.errors import AliasingChanged
 from flambeau_aot.serialize.saved_program import restore, stored_from
 from torch import Tensor, fx
 
@@ -143,9 +146,9 @@ def test_overlap_is_looked_for_where_inputs_are_elsewhere(monkeypatch: pytest.Mo
     asked: list[int] = []
     original = prologue._no_overlap
 
-    def counted(written: Any, primals: Any) -> None:
-        asked.append(len(primals))
-        original(written, primals)
+    def counted(written: Any, primals: Any, others: Any = None) -> None:
+        asked.append(len(primals if others is None else others))
+        original(written, primals, others)
 
     monkeypatch.setattr(prologue, "_no_overlap", counted)
     own, other = given(), given()
@@ -154,6 +157,27 @@ def test_overlap_is_looked_for_where_inputs_are_elsewhere(monkeypatch: pytest.Mo
         for tensors in (own, own, other, own):
             compiled(*tensors)
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize("places", itertools.product((0, 4, 8), repeat=3), ids=str)
+def test_overlap_is_found_whatever_moved(places: tuple[int, ...]) -> None:
+    from flambeau_aot.runtime.prologue import _no_overlap, _once_a_place
+
+    check, written = _once_a_place((1,), sizes_vary=False), (1,)
+    apart = [torch.zeros(4) for _ in range(3)]
+    shared = torch.zeros(12)
+    for moved in itertools.product((False, True), repeat=3):
+        parts = [shared[place : place + 4] for place in places]
+        tensors = [parts[k] if moved[k] else apart[k] for k in range(3)]
+        check((), apart)
+        with contextlib.ExitStack() as stack:
+            if sum(moved) > 1 and moved[1]:
+                stack.enter_context(pytest.raises(AliasingChanged, match="input 1 is written"))
+            check((), tensors)
+        with contextlib.ExitStack() as stack:
+            if sum(moved) > 1 and moved[1]:
+                stack.enter_context(pytest.raises(AliasingChanged, match="input 1 is written"))
+            _no_overlap(written, tensors)
 
 
 class Counting(torch.nn.Module):

@@ -9,7 +9,7 @@ program writes to shares memory with those it did then; else `AliasingChanged` i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -154,33 +154,46 @@ def alone(static: Sequence[torch.Tensor]) -> frozenset[int]:
 
 
 def _once_a_place(written: tuple[int, ...], sizes_vary: bool) -> Check:
-    """`_no_overlap`, not checked again while every input of the same size is where it was: what did
-    not overlap there does not, whatever storage it belongs to."""
-    seen: list[list[int]] = [[]]
+    """`_no_overlap`, of what is elsewhere than at the call before: two of the same sizes that did
+    not overlap where they are do not, whatever storage they belong to."""
+    if sizes_vary:
+        return lambda args, primals: _no_overlap(written, primals)
+    seen: list[int] = []
 
     def check(args: Sequence[Any], primals: list[torch.Tensor]) -> None:
-        if sizes_vary:
-            _no_overlap(written, primals)
-            return
         here = [each.data_ptr() if isinstance(each, torch.Tensor) else 0 for each in primals]
-        if here != seen[0]:
-            _no_overlap(written, primals)
-            seen[0] = here
+        if here != seen:
+            pairs = enumerate(zip(here, seen, strict=False))
+            moved = {place for place, (now, then) in pairs if now != then}
+            others = range(len(here)) if not seen or moved.intersection(written) else moved
+            _no_overlap(written, primals, others)
+            seen[:] = here
 
     return check
 
 
-def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
-    keys = [
-        storage_key(tensor) if isinstance(tensor, torch.Tensor) and tensor.numel() else 0
-        for tensor in primals
-    ]
-    often = Counter(keys)
+def _no_overlap(
+    written: tuple[int, ...], primals: Sequence[Any], others: Iterable[int] | None = None
+) -> None:
+    """Raise AliasingChanged where a written primal shares memory with one of the others, or of
+    all."""
+    owners: dict[int, int] = {}
     for index in written:
-        if primals[index].numel() and often[keys[index]] > 1:
-            raise AliasingChanged(
-                f"input {index} is written to and shares memory with another input"
-            )
+        if (
+            primals[index].numel()
+            and owners.setdefault(storage_key(primals[index]), index) != index
+        ):
+            _raise_shared(index)
+    for index in range(len(primals)) if others is None else others:
+        tensor = primals[index]
+        if isinstance(tensor, torch.Tensor) and tensor.numel():
+            owner = owners.get(storage_key(tensor), index)
+            if owner != index:
+                _raise_shared(owner)
+
+
+def _raise_shared(index: int) -> None:
+    raise AliasingChanged(f"input {index} is written to and shares memory with another input")
 
 
 def _counters_are_own(

@@ -6,7 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from flambeau_inductor.runtime.gpu.cuda_graphs import MOVING, PATIENCE, WARM_UP, Recorded, Rules
+from flambeau_inductor.runtime.gpu.cuda_graphs import (
+    LASTING,
+    MOST_RECORDINGS,
+    MOVING,
+    PATIENCE,
+    WARM_UP,
+    Recorded,
+    Rules,
+)
 from flambeau_inductor.runtime.gpu.recording_policy import Steady
 from flambeau_inductor.tuning import MEASURED
 from torch import Tensor
@@ -98,6 +106,47 @@ def test_other_parameters_are_updated_where_those_are() -> None:
         own.step(g)
     assert own.recorded.plain["input 0 has moved"] == PATIENCE
     assert own.recorder.recordings == 2 and own.recorded.replays > 3
+
+
+def test_what_moves_seldom_is_read_where_it_is_each_time() -> None:
+    own = Optimizer(100)
+    g = torch.randn(100)
+    kept = []
+    for move in range(MOST_RECORDINGS + 3):
+        kept.append(own.p)  # so that the next one is elsewhere
+        own.p = own.p.clone()
+        for _ in range(LASTING + 2 + (0 if move else WARM_UP)):
+            own.step(g)
+        recording = own.recorded._recording
+        assert recording is not None and recording.places == (0,) and recording.copied == (1,)
+        assert own.recorder.recordings == move + 1
+        assert own.recorded.plain["input 0 has moved"] == move
+
+
+def test_one_call_elsewhere_keeps_the_recording() -> None:
+    own = Optimizer(100)
+    g = torch.randn(100)
+    for _ in range(WARM_UP + LASTING + 1):
+        own.step(g)
+    at, other = own.p, own.p.clone()
+    for p in (other, at, other, at):
+        p.copy_(own.p)
+        own.p = p
+        own.step(g)
+    assert own.recorder.recordings == 1 and own.recorded.plain["input 0 has moved"] == 2
+
+
+def test_what_moves_at_each_call_is_copied_after_all() -> None:
+    own = Optimizer(LARGE)
+    g = torch.randn(LARGE)
+    for _ in range(WARM_UP + LASTING + 1):
+        own.step(g)
+    kept = [torch.randn(LARGE) for _ in range(PATIENCE + 2 * WARM_UP + 3)]
+    for each in kept:
+        own.step(each)
+    recording = own.recorded._recording
+    assert recording is not None and recording.places == (0,) and recording.copied == (1,)
+    assert own.recorder.recordings == 2
 
 
 def test_gradients_that_move_much_keep_an_unasked_recording_from_being_made() -> None:

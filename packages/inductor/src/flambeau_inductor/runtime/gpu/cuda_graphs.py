@@ -47,6 +47,9 @@ WARM_UP = 2
 PATIENCE = 3
 """Calls in a row that do not fit a recording before it is made anew."""
 MOST_RECORDINGS = 4
+LASTING = 32
+"""Replays that pay for a recording: inputs that are elsewhere after so many, as a new cache for
+each text is, are read where they are now by another recording, which counts as none of the most."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ class Recorded:
         self._recorder = recorder
         self._recording: CudaGraphRecording | None = None
         self._made = 0
-        self._misfits = 0
+        self._misfits = self._served = 0
         self._lends, self._overwritable = True, 0
         self._copied_out: set[int] = set()
         self._refusal: str | None = None
@@ -154,6 +157,8 @@ class Recorded:
                 self._misfits = 0
                 return self._replay(recording, args)
             self._misfits += 1
+            if self._stays_elsewhere(recording, args):
+                return self._recorded(args)
             self._overwritable += reason == LENT
             if PATIENCE in (self._misfits, self._overwritable):
                 self._lends = self._lends and reason != LENT
@@ -184,14 +189,29 @@ class Recorded:
                 return self._watched(args, reason)
         if self.rules.automatic and self._moving(args) > self._recorder.tuning.moving_bytes:
             return self._run(args, MOVING)
+        self._made += 1
+        return self._recorded(args)
+
+    def _recorded(self, args: list[Any]) -> tuple[Any, ...]:
+        """The results, by a new recording."""
+        self._recording = None
+        self._misfits = self._served = 0
         try:
             recording = self._record(args)
         except (NotRecordable, RuntimeError) as error:
             self._refusal = f"it cannot be recorded: {str(error).splitlines()[0]}"
             return self._run(args, self._refusal)
         self._recording = recording
-        self._made += 1
         return self._replay(recording, args)
+
+    def _stays_elsewhere(self, recording: CudaGraphRecording, args: Sequence[Any]) -> bool:
+        """Whether inputs are elsewhere than in a recording that paid, where they were at the call
+        before; those that move sooner, or at each call, are copied from then on."""
+        moved = _moved(recording, args)
+        stay = self._steady.elsewhere(moved, args) and self._misfits > 1
+        if self._served < LASTING or (not stay and self._misfits == PATIENCE):
+            self._steady.moved(moved)
+        return bool(moved) and stay and self._served >= LASTING
 
     def _judge(self) -> str | None:
         """Why there is no recording yet, or None where launches were seen to dominate."""
@@ -310,12 +330,8 @@ class Recorded:
     def _misfit(self, recording: CudaGraphRecording, args: Sequence[Any]) -> str | None:
         if self._recorder.stream() != recording.stream:
             return "another stream"
-        here = [args[position].data_ptr() for position in recording.places]
-        if here != recording.addresses:
-            pairs = zip(recording.places, here, recording.addresses, strict=True)
-            moved = [position for position, now, then in pairs if now != then]
-            for position in moved:
-                self._steady.moved(position)
+        moved = _moved(recording, args)
+        if moved:
             return f"input {moved[0]} has moved"
         if recording.loan is not None and recording.loan.in_use():
             return LENT
@@ -329,6 +345,7 @@ class Recorded:
         args.clear()
         recording.made.replay()
         self.replays += 1
+        self._served += 1
         copied = recording.copied_out
         return tuple(
             written[position] if position in written else _handed_out(output, position in copied)
@@ -341,6 +358,15 @@ LENT = "what was made in its memory, a gradient, is still held"
 MEASURED = "what launching takes is measured"
 MOVING = "inputs of many bytes are elsewhere at each call"
 BUSY = "the device takes longer than launching does"
+
+
+def _moved(recording: CudaGraphRecording, args: Sequence[Any]) -> list[int]:
+    """Inputs that the recording reads in place and that are elsewhere now."""
+    here = [args[position].data_ptr() for position in recording.places]
+    if here == recording.addresses:
+        return []
+    pairs = zip(recording.places, here, recording.addresses, strict=True)
+    return [position for position, now, then in pairs if now != then]
 
 
 def _is_live(recording: CudaGraphRecording) -> bool:

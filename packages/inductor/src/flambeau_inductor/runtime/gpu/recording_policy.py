@@ -3,7 +3,8 @@
 In: measured runs (seconds of queueing, and between two events of the device); the inputs of plain
 calls. Out: a verdict, or none yet; whether an input stays where it is. Invariant: other work only
 lengthens a measurement, so the shortest of each kind counts, and a verdict against a recording is
-never the last one; an input that moved once is not static, but for parameters.
+never the last one; an input that moved before a recording had served long is not static, but for
+parameters.
 """
 
 from __future__ import annotations
@@ -87,8 +88,15 @@ class Steady:
         self.written = {out: place for out, place in self._updates if made[out] is given[place]}
         self._updated = frozenset(self.written.values())
 
-    def moved(self, position: int) -> None:
-        self._moved.add(position)
+    def elsewhere(self, positions: Iterable[int], args: Sequence[Any]) -> bool:
+        """Notes where these inputs are; whether they were there when it was last noted."""
+        there = {position: args[position].data_ptr() for position in positions}
+        stayed = there.items() <= self._seen.items()
+        self._seen.update(there)
+        return stayed
+
+    def moved(self, positions: Iterable[int]) -> None:
+        self._moved.update(positions)
 
     def __call__(self, position: int, value: torch.Tensor) -> bool:
         if position in self._static:
