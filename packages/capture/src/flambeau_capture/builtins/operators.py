@@ -65,8 +65,11 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 def compares_by_identity(value: Value) -> bool:
     """Whether `==` on an opaque value compares identity."""
-    if not isinstance(value, OpaqueValue | MadeObject):
-        return True
+    return not isinstance(value, OpaqueValue | MadeObject) or _of_object(value)
+
+
+def _of_object(value: Value) -> bool:
+    """Whether `==` of its class is object's."""
     found = find_in_class(value.cls, "__eq__")
     return found is not None and found[0] is object
 
@@ -99,7 +102,9 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
     if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
         return left.fn is right.fn
     if isinstance(left, OpaqueValue) and isinstance(right, OpaqueValue):
-        return left.real is right.real
+        if left.real is right.real:
+            tx.guard_alias(left.source, right.source)
+            return True
     _ = left.cls, right.cls  # the answer rests on what they are
     if isinstance(left, TupleValue) and isinstance(right, TupleValue):
         if left.cls is tuple and right.cls is tuple and not left.parts() and not right.parts():
@@ -389,6 +394,8 @@ def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Va
     _, name, reflected = OPERATORS[symbol]
     if left.special(tx, name) or right.special(tx, reflected):
         return None  # they have been called
+    if symbol in ("==", "!=") and _of_object(left) and _of_object(right):
+        return None
     if isinstance(right, ClassValue) and answers_for_itself(right.cls):
         return None
     try:

@@ -29,7 +29,7 @@ from flambeau_capture.values.functions.call_rules import (
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.readings import Reading
-from flambeau_capture.values.registry import wraps_if, wraps_type
+from flambeau_capture.values.registry import tracked, wraps_if, wraps_type
 
 np: Any = sys.modules.get("numpy")  # torch imports it where it is there: capture does without
 
@@ -91,6 +91,7 @@ class ExistingStream(OpaqueValue):
 
 
 @wraps_type(random.Random)
+@tracked
 def wrap_stream(tx: Tracer, obj: random.Random, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
     return ExistingStream(obj, source)

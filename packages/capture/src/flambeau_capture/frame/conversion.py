@@ -567,6 +567,7 @@ def _guard_aliases(session: SymbolicTracer) -> None:
     inputs = [g.source for g in tensors if not isinstance(g.source, ConstantSource)]
     if len(inputs) > 1:
         session.guards.add_no_alias(tuple(inputs))
+    session.guards.add_no_alias(tuple(session.identity_keys))
     for effect in session.heap.effects():
         if not isinstance(effect, Value):
             continue

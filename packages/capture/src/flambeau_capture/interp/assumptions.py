@@ -46,6 +46,7 @@ class Assumptions:
         self.guards = GuardSet(code)
         self.heap = SideEffects()
         self.frames: list[Frame] = []
+        self.identity_keys: dict[Source, None] = {}  # of what tables keep by identity
 
     def guard(self, source: Source | None, kind: str, *params: Any) -> None:
         """Assume something about what a source holds."""
@@ -116,6 +117,12 @@ class Assumptions:
         sources = [place for v in (one, other) if (place := v.place()) is not None]
         if len(sources) == 2 and not all(isinstance(source, ConstantSource) for source in sources):
             self.guards.add_no_alias(tuple(sources))
+
+    def guard_key(self, key: Value) -> None:
+        """Assume that what a table keeps by identity is no other such object."""
+        place = key.place()
+        if place is not None and not isinstance(place, ConstantSource):
+            self.identity_keys[place] = None
 
     def guard_equal(self, source: Source, value: Any) -> None:
         """Assume that what a source holds equals a constant, whatever its class."""

@@ -22,7 +22,7 @@ from flambeau_capture.values.constant import LITERALS, Constant, name_in_errors
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.registry import tracked, wraps_type
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -86,6 +86,7 @@ class _Refers:
 
 
 @wraps_type(weakref.ReferenceType)
+@tracked
 def wrap_reference(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", weakref.ReferenceType)
     return WeakReference(obj, source)

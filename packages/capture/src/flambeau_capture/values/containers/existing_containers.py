@@ -209,6 +209,7 @@ def _reader(tx: Tracer, obj: Any, source: Source, base: Any) -> Callable[[], lis
 
 
 @wraps_type(slice)
+@tracked
 def wrap_slice(tx: Tracer, obj: slice, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", slice)
     bounds = [tx.wrap(getattr(obj, n), Attr(source, n)) for n in ("start", "stop", "step")]

@@ -52,12 +52,16 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
     if isinstance(value, TupleValue):
         return tuple(key_of(tx, part) for part in value.parts())
     as_key = getattr(value, "as_key", value.as_python)
-    try:
-        return _hashable(tx, as_key())
-    except NotConcrete:
-        pass
     found = find_in_class(value.cls, "__hash__")
     assert found is not None  # an object's at least
+    try:
+        key = _hashable(tx, as_key())
+    except NotConcrete:
+        pass
+    else:
+        if found[0] is object and not isinstance(key, type):  # a class is guarded itself
+            tx.guard_key(value)
+        return key
     hasher: Any = found[1]
     if hasher is None:
         refuse(tx, hash, value, __hash__=None)
@@ -65,6 +69,8 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         if not value.special(tx, "__hash__"):
             raise Break("FB0009", f"hash of {value.describe()}")
         return ByMethods(tx, value, constant_of(ask(tx, value, "__hash__")))
+    if found[0] is object:  # tensors that a graph is given differ in any case
+        tx.guard_key(value)
     return Identity(value)
 
 

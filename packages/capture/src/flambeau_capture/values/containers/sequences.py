@@ -213,7 +213,7 @@ def tx_equal(tx: Tracer, left: Value, right: Value) -> bool:
     """`left is right or left == right`, as containers compare."""
     if left is right:
         return True
-    if left.special(tx, "__eq__") or right.special(tx, "__eq__"):
+    if not isinstance(left, Constant) and not isinstance(right, Constant):
         tx.guard_distinct(left, right)  # one object is not compared with itself
     if isinstance(left, Constant) and isinstance(right, Constant) and _unequal_to_itself(left):
         return one_object(tx, left, right)

@@ -18,7 +18,7 @@ from flambeau_capture.frame.dynamism import MARK, REST
 from flambeau_capture.resume_runtime import Continue
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.argument_errors import check_call, check_method
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, objects_of
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, objects_of
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.sequences import Pending, TupleValue, existing_sequence
@@ -33,7 +33,7 @@ from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.functions.taken_arguments import taken
 from flambeau_capture.values.objects.attributes import find_in_class, instance_dict
 from flambeau_capture.values.objects.opaque import FrozenValue
-from flambeau_capture.values.registry import wrap_known, wraps_type
+from flambeau_capture.values.registry import tracked, wrap_known, wraps_type
 from flambeau_capture.values.tensors.argument_names import by_place
 from flambeau_capture.values.tensors.graph_calls import graph_call
 
@@ -160,6 +160,9 @@ class PartialValue(Value):
         plain, named = objects_of(self.args, self.kwargs)
         return functools.partial(self.fn.as_python(), *plain, **named)
 
+    def as_key(self) -> Any:
+        raise NotConcrete("an object that is made by asking is no key")
+
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "func":
             return self.fn
@@ -195,6 +198,7 @@ class PartialValue(Value):
 
 
 @wraps_type(functools.partial)
+@tracked
 def wrap_partial(tx: Tracer, obj: functools.partial[Any], source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", functools.partial)
     args = tx.wrap(obj.args, Attr(source, "args"))

@@ -30,7 +30,13 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope, existing_cell
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import itself, trusted_callable, wrap_known, wraps_type
+from flambeau_capture.values.registry import (
+    itself,
+    tracked,
+    trusted_callable,
+    wrap_known,
+    wraps_type,
+)
 
 _METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 
@@ -301,6 +307,7 @@ def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
 
 
 @wraps_type(types.MethodType)
+@tracked
 def wrap_method(tx: Tracer, obj: types.MethodType, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", types.MethodType)
     receiver = tx.wrap(obj.__self__, Attr(source, "__self__"))

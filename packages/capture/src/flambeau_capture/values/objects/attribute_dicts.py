@@ -29,7 +29,7 @@ from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.sequences import Pending
 from flambeau_capture.values.objects.attributes import assume_entry, assume_own
 from flambeau_capture.values.objects.classes import ClassValue, dict_of_class
-from flambeau_capture.values.registry import trusted_class, wraps_type
+from flambeau_capture.values.registry import tracked, trusted_class, wraps_type
 
 if TYPE_CHECKING:
     from flambeau_capture.values.objects.instances import ObjectValue
@@ -197,6 +197,7 @@ def class_shown_by(proxy: Any) -> type | None:
 
 
 @wraps_type(types.MappingProxyType)
+@tracked
 def wrap_proxy(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", type(obj))
     owner = class_shown_by(obj)
