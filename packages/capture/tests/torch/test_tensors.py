@@ -1,8 +1,12 @@
 """Tensors: writes, views, indices, results in given tensors, numbers of all kinds."""
 
+import re
+
+import flambeau_capture as capture
 import pytest
 import torch
 import torch.nn.functional as F
+from flambeau_capture.api import compiler_of
 
 
 def x(*shape, grad=False):
@@ -240,3 +244,29 @@ def test_attributes_of_tensors(agree):
         return b + b.tag
 
     agree(run, x(), graphs=None)
+
+
+BEYOND = {
+    "1:": lambda t: t[1:], "-2:": lambda t: t[-2:], "0": lambda t: t[0],
+    "..., 1:": lambda t: t[..., 1:], ":, 1:": lambda t: t[:, 1:], "None, 1:": lambda t: t[None, 1:],
+    "1:, ...": lambda t: t[1:, ...], "0, -1:": lambda t: t[0, -1:], "True": lambda t: t[True],
+    ":, None, 1:": lambda t: t[:, None, 1:], ":, :, -1:": lambda t: t[:, :, -1:],
+    "..., None, :-1": lambda t: t[..., None, :-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("key", BEYOND)
+def test_indices_beyond_the_rank_raise_as_in_eager(key, shape):
+    def run(a):
+        return BEYOND[key](a + 1)
+
+    given, compiled = torch.zeros(shape), capture.compile(run, backend="eager")
+    try:
+        wanted = run(given)
+    except IndexError as error:
+        with pytest.raises(IndexError, match=re.escape(str(error).splitlines()[0])):
+            compiled(given)
+    else:
+        assert torch.equal(compiled(given), wanted)
+    assert not compiler_of(compiled).records.faults

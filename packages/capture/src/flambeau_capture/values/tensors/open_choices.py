@@ -53,6 +53,8 @@ def cut_off(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         return None
     keys = list(args[1].parts()) if isinstance(args[1], TupleValue) else [args[1]]
     dims = _dimensions(keys, args[0].fake.dim())
+    if not all(0 <= dim < args[0].fake.dim() for dim in dims.values()):
+        return None  # the operator refuses it in its own words
     found = list(keys)
     for place, dim in dims.items():
         size = args[0].fake.shape[dim]
