@@ -23,6 +23,7 @@ from flambeau_capture.values.containers.dicts import DictValue, keys_of, pairs_o
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.iterators.coroutines import YieldedValue
 from flambeau_capture.values.iterators.generators import of_stop_iteration
 from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
 
@@ -93,7 +94,9 @@ def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
     elif name == "INTRINSIC_UNARY_POSITIVE":
         frame.push(unary(frame.tx, "+", frame.pop()))
     elif name == "INTRINSIC_STOPITERATION_ERROR":
-        frame.stack[-1] = of_stop_iteration(frame.tx, frame.stack[-1])
+        frame.stack[-1] = of_stop_iteration(frame.tx, frame.code, frame.stack[-1])
+    elif name == "INTRINSIC_ASYNC_GEN_WRAP":
+        frame.push(YieldedValue(frame.pop()))
     else:
         raise Break("FB0008", name)
 

@@ -155,6 +155,11 @@ class FunctionValue(Value):
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self.real is not None and name.startswith("__") and name not in _WORDS:
             raise Break("FB0019", f"attribute {name!r} of a function is set")
+        if name == "__code__":
+            evaluate(tx, setattr, _like(self.code), name, _object_of(value))
+            tx.heap.changed(self)
+            self.code = value.as_python()
+            return
         if isinstance(vars(types.FunctionType).get(name), _KEPT_IN_PLACE):
             like: Any = next((kind for kind in (dict, tuple) if issubclass(value.cls, kind)), None)
             evaluate(tx, setattr, lambda: None, name, like() if like else nameless(value))
@@ -192,6 +197,16 @@ class FunctionValue(Value):
             plain = map(Constant, (self.code, self.scope.namespace, self.name))
             parts = [*plain, _tuple_or_none(self.defaults()), _tuple_or_none(self.closure())]
             writer.call(_build_function, [named_dict(attributes), *parts])
+
+
+def _like(code: types.CodeType) -> types.FunctionType:
+    """A function of this code, with cells of its own."""
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    return types.FunctionType(code, {}, code.co_name, None, cells or None)
+
+
+def _object_of(value: Value) -> Any:
+    return value.as_python() if value.cls is types.CodeType else nameless(value)
 
 
 def _build_function(attributes: dict[str, Any], *parts: Any) -> types.FunctionType:
