@@ -3,6 +3,8 @@
 Each is one graph: what suspends does so to a driver that the frame itself holds.
 """
 
+import asyncio
+import contextvars
 import inspect
 import itertools
 import sys
@@ -491,3 +493,77 @@ def test_the_hooks_of_an_event_loop_see_asynchronous_generators(capture, backend
     finally:
         sys.set_asyncgen_hooks(*hooks)
     assert shown == ["items"]
+
+
+CONTEXT = contextvars.ContextVar("context", default=0)
+
+
+def served(wrap):
+    class Server:
+        def __init__(self):
+            self.log = []
+
+        @wrap
+        async def handle(self, x, k):
+            CONTEXT.set(k)
+            try:
+                for _ in range(2):
+                    x = torch.relu(x) * CONTEXT.get()
+                    await asyncio.sleep(0)
+                    self.log.append((k, CONTEXT.get()))
+            except asyncio.CancelledError:
+                self.log.append(("cancelled", k))
+                raise
+            return x
+
+        @wrap
+        async def several(self, n):
+            for k in range(n):
+                yield torch.ones(2) * k
+                await asyncio.sleep(0)
+
+    return Server
+
+
+async def serve(server):
+    answers = await asyncio.gather(*(server.handle(torch.ones(2), k) for k in range(4)))
+    task = asyncio.create_task(server.handle(torch.ones(2), 9))
+    await asyncio.sleep(0)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        server.log.append("left")
+    answers += [x async for x in server.several(3)]
+    return answers, server.log, CONTEXT.get()
+
+
+def test_compiled_coroutine_functions_are_served_as_they_are(capture, same):
+    kind = served(capture)
+    same(asyncio.run(serve(kind())), asyncio.run(serve(served(lambda fn: fn)())))
+    for handle in (kind.handle, kind().handle):
+        assert inspect.iscoroutinefunction(handle)
+    assert inspect.isasyncgenfunction(kind.several)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'k'"):
+        kind().handle(torch.ones(2))
+
+
+def test_functions_called_by_tasks_are_captured(capture, backend, same):
+    @capture
+    def step_of(x, k):
+        return torch.relu(x) * k + CONTEXT.get()
+
+    async def task(k):
+        CONTEXT.set(k)
+        x = torch.ones(2)
+        for _ in range(2):
+            x = step_of(x, k)
+            await asyncio.sleep(0)
+        return x
+
+    async def main():
+        return await asyncio.gather(*(task(k) for k in range(3)))
+
+    found = asyncio.run(main())
+    same(found, [(torch.ones(2) * k + k) * k + k for k in range(3)])
+    assert len(backend)
