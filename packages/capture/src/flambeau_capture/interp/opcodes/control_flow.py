@@ -375,4 +375,4 @@ def bound_method(
 def with_except_start(frame: Frame, instruction: Instruction) -> None:
     error, exit_method = frame.stack[-1], frame.stack[-4]
     kind = frame.tx.wrap_new(error.cls)
-    frame.push(frame.tx.call(exit_method, [kind, error, TracebackValue()], {}))
+    frame.push(frame.tx.call(exit_method, [kind, error, TracebackValue(error)], {}))
