@@ -23,6 +23,20 @@ def call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return fn(*args, **kwargs)
 
 
+def match_keys(mapping: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What a mapping pattern takes: the values under its keys, or None where one is not there."""
+    seen: set[Any] = set()
+    found = []
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.add(key)
+        found.append(mapping.get(key, _NOTHING))
+        if found[-1] is _NOTHING:
+            return None
+    return tuple(found)
+
+
 def within(fn: Callable[..., Any], kind: Any, given: tuple[Any, ...]) -> Callable[..., Any]:
     """A function decorated with a context manager of torch's."""
 
