@@ -57,7 +57,7 @@ class FunctionValue(Value):
     _defaults: list[Value] | None = None
     _kwdefaults: dict[str, Value] | None = None
     _closure: list[CellValue] = field(default_factory=list)
-    _shown_kwdefaults: Value | None = None  # what the program has asked for, and may write to
+    _shown_kwdefaults: Value | None = None  # what the program has, and may write to
     _shown_dict: Value | None = None
     _shown_closure: Value | None = None
 

@@ -253,20 +253,23 @@ class GeneratorValue(Resumable):
     def _thrown(self, tx: Tracer, given: Args, exits: bool) -> Value | None:
         """What it waits for is thrown into first; else, or where that raises, the frame is."""
         inner = self.frame.awaited()
-        if inner is None:
-            return self.frame.throw(tx, _thrown(tx, *given))
+        item: Value | None
+        found: tuple[Value | None, Value] | None = None
         try:
-            if exits and issubclass(_class_thrown(given[0]), GeneratorExit):
+            if inner is None:
+                pass
+            elif exits and issubclass(_class_thrown(given[0]), GeneratorExit):
                 close(tx, inner)
-                found = None
             else:
                 found = throw_into(tx, inner, given, exits)
         except UserError as error:
-            return self.frame.throw(tx, error.value)
+            item = self.frame.throw(tx, error.value)
+            return item
         if found is None:
-            return self.frame.throw(tx, _thrown(tx, *given))
-        item, returned = found
-        return self.frame.go_on(returned) if item is None else item
+            item = self.frame.throw(tx, _thrown(tx, *given))
+        else:
+            item = self.frame.go_on(found[1]) if found[0] is None else found[0]
+        return item
 
     def close(self, tx: Tracer) -> Value:
         """None; from 3.13 on, what the generator returns where it is closed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,12 @@ from flambeau_capture.source import (
     answers_attributes,
     raw_dict,
 )
-from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant, evaluate, nameless
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, MappingValue, default_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.sequences import Pending
-from flambeau_capture.values.functions.call_rules import handles
-from flambeau_capture.values.objects.attributes import assume_entry, assume_own, find_in_class
+from flambeau_capture.values.objects.attributes import assume_entry, assume_own
 from flambeau_capture.values.objects.classes import ClassValue, dict_of_class
 from flambeau_capture.values.registry import trusted_class, wraps_type
 
@@ -188,20 +186,6 @@ class ProxyValue(ReadOnly):
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             writer.call(types.MappingProxyType, [self.inner])
-
-
-@handles(types.MappingProxyType)
-def _proxy_of(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    check_call(tx, types.MappingProxyType, args, kwargs)
-    (inner,) = (*args, *kwargs.values())
-    if isinstance(inner, ReadOnly):
-        raise Break("FB0009", "a mapping proxy of a mapping proxy")
-    sequence = issubclass(inner.cls, list | tuple)
-    if sequence or find_in_class(inner.cls, "__getitem__") is None:
-        evaluate(tx, types.MappingProxyType, nameless(inner))
-    if not issubclass(inner.cls, Mapping):
-        raise Break("FB0009", f"a mapping proxy of {inner.describe()}")
-    return ProxyValue(inner)
 
 
 def shown_by(proxy: Any) -> Any:
