@@ -384,6 +384,18 @@ def test_steps_of_asynchronous_generators(check, body, driver):
     check(program, torch.ones(2), [], graphs=1)
 
 
+@pytest.mark.parametrize("body", [loops, comprehends, inner_generators], ids=lambda fn: fn.__name__)
+def test_what_a_coroutine_waits_for_ends_with_it(check, body):
+    def program(x, log):
+        made = body(x, log)
+        made.send(None)
+        made = None
+        log.append("after")
+        return x + 1
+
+    check(program, torch.ones(2), [], graphs=1)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_asynchronous_generator_that_ignores_its_end(check):
     def program(x, log):

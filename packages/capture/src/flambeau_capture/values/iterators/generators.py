@@ -55,6 +55,7 @@ def _ask_throw(kind: Any, value: Any, trace: Any) -> None:
     try:
         empty.throw(*given)
     except Exception as error:
+        error.__traceback__ = None  # of frames that hold it: they would last until a collection
         if type(error) is not Exception:
             raise
 
