@@ -125,8 +125,8 @@ REASONS: dict[str, Reason] = {
             "make it at module level",
         ),
         "FB0021": (
-            "a coroutine, or a generator that cannot be taken over as it stands",
-            "make a list of the generator's items",
+            "a generator or a coroutine that cannot be taken over as it stands",
+            "make a list of the generator's items; await the coroutine where it is made",
         ),
         "FB0022": (
             "too many instructions for one frame",

@@ -18,17 +18,13 @@ CALLEE = "___callee"
 
 
 class Completed:
-    """The unsupported instruction of an inlined function is done, and raised nothing.
+    """The unsupported instruction of an inlined function is done, and raised nothing; `going`: how
+    its frame, and those between it and the compiled one, go on."""
 
-    road: which of the instruction's successors comes next (0: the one written after it).
-    values: the stack of the innermost frame then.
-    """
+    __slots__ = ("going",)
 
-    __slots__ = ("road", "values")
-
-    def __init__(self, road: int, values: tuple[Any, ...]) -> None:
-        self.road = road
-        self.values = values
+    def __init__(self, going: Continue) -> None:
+        self.going = going
 
 
 class Continue(functools.partial[Any]):

@@ -81,6 +81,41 @@ def deleting(n):
     return spare
 
 
+def grouping(n):
+    said = (n,)
+    try:
+        try:
+            if n > 1:
+                errors = [ValueError(n), KeyError(n), TypeError(n)]
+                raise ExceptionGroup("several", errors[: n - 1])
+            said = (*said, 1 // n)
+        except* ValueError as group:
+            said = (*said, len(group.exceptions))
+        except* (KeyError, ZeroDivisionError) as group:
+            said = (*said, type(group.exceptions[0]).__name__)
+        else:
+            said = (*said, "none")
+        finally:
+            said = (*said, "ended")
+    except* TypeError:
+        said = (*said, "left")
+    k = len(said)
+    return said, k
+
+
+def comprehending(n):
+    k = [j * i for i in range(n) for j in range(i)]
+    i = sum(k)
+    try:
+        found = {i: [n // (j - 1) for j in range(2, i % 5)] for i in k}
+        j = {(i, n) for _ in range(2)}
+        found[n] = [1 // (m - n) for m in range(n, n + 1)]
+    except ZeroDivisionError:
+        found = {n: [i for i in range(n) if i], n + 1: i}
+        j = {i}
+    return k, i, found, j
+
+
 def snapshots(original, argument):
     """Offset -> a copy of the variables there, at the first visit; and what the call returned."""
     found = {}
@@ -113,8 +148,11 @@ def resumed(original, offset, names):
     return function(code)
 
 
-@pytest.mark.parametrize("argument", [0, 1, 3, 7])
-@pytest.mark.parametrize("original", [branching, looping, handling, closing, deleting])
+FUNCTIONS = [branching, looping, handling, closing, deleting, grouping, comprehending]
+
+
+@pytest.mark.parametrize("argument", [0, 1, 3, 4, 7])
+@pytest.mark.parametrize("original", FUNCTIONS)
 def test_every_statement_can_be_resumed(original, argument):
     found, expected = snapshots(original, argument)
     body = decode(original.__code__)
@@ -130,7 +168,7 @@ def test_every_statement_can_be_resumed(original, argument):
         assert again(**{name: variables[name] for name in names}) == expected, (offset, names)
 
 
-@pytest.mark.parametrize("original", [branching, looping, handling, closing, deleting])
+@pytest.mark.parametrize("original", FUNCTIONS)
 def test_what_is_not_live_is_not_passed(original):
     body = decode(original.__code__)
     passed = [live_locals(body, i) for i in body.instructions]

@@ -85,3 +85,52 @@ def test_a_part_that_changes(capture, change, place):
         wanted = answers(maker, place, use, change, lambda fn: fn)
         got = answers(maker, place, use, change, lambda fn: capture(fn, never_slower=False))
         assert got == wanted, (maker.__name__, use)
+
+
+PARTS = ("__defaults__", "__kwdefaults__", "__closure__", "__annotations__", "__dict__")
+
+
+def with_parts():
+    held = 1
+
+    def h(a, into=[1], *, k=1) -> int:  # noqa: B006 - it is written to
+        return a * held + k + into[0]
+
+    h.attr = 2
+    return h
+
+
+WRITES = {
+    "a keyword": lambda h, x: h.__kwdefaults__.update(k=5),
+    "a keyword of a tensor": lambda h, x: h.__kwdefaults__.__setitem__("k", x),
+    "no keyword": lambda h, x: h.__kwdefaults__.clear(),
+    "a default": lambda h, x: h.__defaults__[0].insert(0, 9),
+    "an entry": lambda h, x: h.__dict__.__setitem__("attr", x),
+    "a new entry": lambda h, x: h.__dict__.update(new=x),
+    "an annotation": lambda h, x: h.__annotations__.update(a=3),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("place", ["given", "made"])
+def test_parts_are_the_functions_own(capture, same, write, place):
+    def fn(x, given):
+        h = given or with_parts()
+        same = [getattr(h, name) is getattr(h, name) for name in PARTS]
+        called = []
+        for turn in range(3):
+            try:
+                called.append(h(x))
+            except TypeError as error:
+                called.append(str(error))
+            if turn == 0:
+                WRITES[write](h, x)
+        return called, same, h.attr, sorted(h.__dict__), [getattr(h, name) for name in PARTS[3:]]
+
+    ours, theirs = with_parts(), with_parts()
+    given = (ours, theirs) if place == "given" else (None, None)
+    compiled = capture(fn)
+    for _ in range(2):
+        same(compiled(torch.ones(2), given[0]), fn(torch.ones(2), given[1]))
+    for name in ("__defaults__", "__kwdefaults__", "__annotations__", "__dict__"):
+        same(getattr(ours, name), getattr(theirs, name))

@@ -193,6 +193,22 @@ def cmp_to_key(t):
     return t + 1, sorted([3, 1, 2], key=functools.cmp_to_key(lambda a, b: b - a))
 
 
+def tried(call):
+    try:
+        return call()
+    except TypeError as error:
+        return str(error)
+
+
+@HABITS.append
+def keys_of_a_comparison(t):
+    key = functools.cmp_to_key(lambda a, b: a - b)
+    orders = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
+    found = [order(key(a), key(b)) for order in orders for a in (1, 2) for b in (1, 2)]
+    refused = [tried(lambda order=order: order(key(1), 1)) for order in orders]
+    return t + 1, found, refused, key(3).obj, max(key(1), key(4)).obj
+
+
 GRAPHS = {}
 
 

@@ -469,7 +469,7 @@ def test_break_inside_an_exception_handler(check, backend):
             log.append("finally")
         return t + 1
 
-    check(fn, x(), [], graphs=0)  # Python alone makes the traceback of what is handled
+    check(fn, x(), [], graphs=1)  # Python alone makes the traceback of what is handled
 
 
 def test_reraise_after_a_break_in_a_handler(check):

@@ -21,6 +21,7 @@ def strict(fn, backend="eager", **choices):
     return optimize(backend, nopython=True, **choices)(fn)
 
 
+@pytest.mark.filterwarnings("ignore:coroutine")
 @pytest.mark.parametrize("id", sorted(EDITS))
 def test_every_break_is_the_error(id):
     with pytest.raises(Unsupported) as raised:

@@ -7,6 +7,7 @@ it was made from.
 from __future__ import annotations
 
 import collections
+import collections.abc
 import copy
 import types
 from typing import Any
@@ -17,8 +18,9 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.construction import refuse_del
 from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import compares_itself
+from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
@@ -26,7 +28,7 @@ from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.call_rules import answers, handles
 from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.objects.attribute_dicts import InstanceDict
+from flambeau_capture.values.objects.attribute_dicts import InstanceDict, ProxyValue, ReadOnly
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
@@ -255,3 +257,17 @@ def _instance(
     for key, item in value.own_entries(tx):
         made.write(tx, key, part(item))
     return made
+
+
+@handles(types.MappingProxyType)
+def _proxy_of(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    check_call(tx, types.MappingProxyType, args, kwargs)
+    (inner,) = (*args, *kwargs.values())
+    if isinstance(inner, ReadOnly):
+        raise Break("FB0009", "a mapping proxy of a mapping proxy")
+    sequence = issubclass(inner.cls, list | tuple)
+    if sequence or find_in_class(inner.cls, "__getitem__") is None:
+        evaluate(tx, types.MappingProxyType, nameless(inner))
+    if not issubclass(inner.cls, collections.abc.Mapping):
+        raise Break("FB0009", f"a mapping proxy of {inner.describe()}")
+    return ProxyValue(inner)

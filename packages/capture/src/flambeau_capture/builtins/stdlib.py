@@ -185,7 +185,7 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             raise Break("FB0009", "the exception that a caller handles")
         tx.guard(ConstantSource(sys, "sys"), "CALL", _handles_nothing, "handles no exception")
         return TupleValue([Constant(None)] * 3)
-    return TupleValue([tx.wrap_new(error.cls), error, TracebackValue()])
+    return TupleValue([tx.wrap_new(error.cls), error, TracebackValue(error)])
 
 
 def _without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:

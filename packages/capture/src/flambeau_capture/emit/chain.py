@@ -1,15 +1,14 @@
 """Inlined frames at a graph break, as resume functions.
 
-In: the frames below the outermost, which is the one under capture. Out: a `ChainPlan`, which
-generated code gets two things at run time: a callable that runs the unsupported instruction in
-its frame, within the handlers of all frames around it, and one that goes on in all of them.
-Invariant: the first returns `Completed`, or what the outermost inlined frame returns because a
-handler in one of them caught an exception.
+In: the frames below the outermost, which is the one under capture. Out: a `ChainPlan`, of which
+generated code gets a `Continue` that runs the unsupported instruction in its frame, within the
+handlers of all frames around it. Invariant: it returns `Completed`, with what goes on in all of
+them, or what the outermost inlined frame returns because a handler in one of them caught an
+exception; nothing but these frames holds what is theirs meanwhile.
 """
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,17 +18,8 @@ from typing import Any
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.flow import remove_dead_code
-from flambeau_capture.bytecode.instruction import placed
-from flambeau_capture.emit.level import (
-    Host,
-    Level,
-    after_call,
-    following,
-    native,
-    places,
-    resumption,
-    waits,
-)
+from flambeau_capture.bytecode.instruction import Instruction, placed
+from flambeau_capture.emit.level import Host, Level, after_call, following, native, places, waits
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
     INSTEAD,
@@ -37,12 +27,10 @@ from flambeau_capture.emit.resume import (
     Places,
     StackSlot,
     as_function,
-    leave_stack,
-    left,
     push_stack,
     stack_names,
 )
-from flambeau_capture.resume_runtime import CALLEE, Completed, Continue, is_completed
+from flambeau_capture.resume_runtime import CALLEE, Completed, Continue, drive, is_completed
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.containers.sequences import TupleValue
 
@@ -65,51 +53,25 @@ def _maker(code: CodeType, namespace: dict[str, Any]) -> Maker:
 
 @dataclass(frozen=True)
 class ChainPlan:
-    """One native function a frame, and one resume function; the innermost has one for each road.
-    `inside`: where all these frames are."""
+    """One native function a frame, outermost first. `inside`: where all these frames are."""
 
     natives: tuple[Maker, ...]
-    resumptions: tuple[Maker, ...]
-    roads: tuple[Maker, ...]
     inside: Places
 
-    def run(self, parts: tuple[Parts, ...]) -> Any:
-        """A callable that does the instruction."""
-        called: tuple[Any, ...] = ()
+    def run(self, parts: tuple[Parts, ...]) -> Continue:
+        """What does the instruction."""
+        called: tuple[Continue, ...] = ()
         for maker, (cells, variables, stack, instead) in zip(self.natives[::-1], parts[::-1]):
-            called = (functools.partial(maker(cells), *variables, *stack, *instead, *called),)
+            called = (Continue(maker(cells), *variables, *stack, *instead, *called),)
         return called[0]
-
-    def resume(self, parts: tuple[Parts, ...], done: Completed) -> Any:
-        """A callable that goes on in all the frames, the innermost first."""
-        cells, variables, _, _ = parts[-1]
-        going = Continue(self.roads[done.road](cells), *variables, *done.values)
-        for maker, (cells, variables, stack, instead) in zip(self.resumptions[::-1], parts[-2::-1]):
-            going = Continue(maker(cells), *variables, *stack, *instead, going)
-        return going
 
 
 def make_plan(levels: Sequence[Level], names: EntryNames) -> ChainPlan:
     """`levels`: the inlined frames, outermost first."""
-    natives, resumptions = [], []
-    for index, level in enumerate(levels[:-1]):
-        code = _waiting_code(level, names, any(one.region() for one in levels[index + 1 :]))
-        natives.append(_maker(code, level.namespace))
-        goal = after_call(level, names, places(levels[index + 1 :], names))
-        known = resumption(level, names, goal, level.live())
-        resumptions.append(_maker(known.code, level.namespace))
-    last = levels[-1]
-    natives.append(_maker(_stopped_code(last, names), last.namespace))
-    roads = [
-        resumption(last, names, Goal(last.body, road.target, road.slots), last.live())
-        for road in native(last).roads
-    ]
-    return ChainPlan(
-        tuple(natives),
-        tuple(resumptions),
-        tuple(_maker(known.code, last.namespace) for known in roads),
-        places(levels, names),
-    )
+    codes = [_waiting_code(levels[index:], names) for index in range(len(levels) - 1)]
+    codes.append(_stopped_code(levels[-1], names))
+    natives = (_maker(code, level.namespace) for code, level in zip(codes, levels, strict=True))
+    return ChainPlan(tuple(natives), places(levels, names))
 
 
 def parts_of(level: Level) -> TupleValue:
@@ -139,43 +101,43 @@ def _stopped_code(level: Level, names: EntryNames) -> CodeType:
     host = Host(level, names)
     done = native(level)
     host.instructions += done.instructions
-    for number, road in enumerate(done.roads):
+    for road in done.roads:
         host.instructions += road.start
-        values = left(road.slots)
-        host.instructions += leave_stack(road.slots)
-        host.instructions += spelling.callable_from(spelling.load_const(Completed))
-        host.instructions += spelling.load_const(number)
-        host.instructions += [one for name in values for one in spelling.take_fast(name)]
-        host.instructions += spelling.build_tuple(len(values))
-        host.instructions += [*spelling.call(2), *spelling.return_value()]
+        host.going(Goal(level.body, road.target, road.slots), Completed, level.live())
+        host.instructions += spelling.return_value()
     host.cover(done.instructions)
     parameters = (*level.live(), *stack_names(level.slots))
     return _function(host, level.body.code.co_name, parameters)
 
 
-def _waiting_code(level: Level, names: EntryNames, may_return: bool) -> CodeType:
+def _waiting_code(levels: Sequence[Level], names: EntryNames) -> CodeType:
     """Calls the next frame's; goes on here if that one has returned to us."""
+    level, *inner = levels
     host = Host(level, names)
-    # it may hold what the instruction raises, and this frame is part of where that was raised
-    call = [*spelling.callable_from(spelling.take_fast(CALLEE)), *spelling.call(0)]
-    placed(call, level.instruction.positions)
-    host.instructions += call
-    host.instructions += spelling.store_fast(DONE)
-    if may_return:
-        returned(host)
-    if StackSlot.ERROR in level.slots:
-        host.instructions += leave_stack(level.slots)
-    host.instructions += [*spelling.load_fast_bound(DONE), *spelling.return_value()]
+    call = run_inner(host, spelling.take_fast(CALLEE), any(one.region() for one in inner))
+    host.going(after_call(level, names, places(inner, names)), Completed, level.live())
+    host.instructions += spelling.return_value()
     host.cover(call)
     instead = (INSTEAD,) if level.instead is not None else ()
     parameters = (*level.live(), *stack_names(level.slots), *instead, CALLEE)
     return _function(host, level.body.code.co_name, parameters)
 
 
-def returned(host: Host, *ended: str) -> None:
-    """Go on in this frame if what the next one gave back is its result; else fall through.
+def run_inner(host: Host, inner: Sequence[Instruction], may_return: bool) -> Sequence[Instruction]:
+    """Run the inner frames, a `Continue` that is loaded; what they go on with is CALLEE then. The
+    call is for the frame to cover."""
+    call = [*spelling.callable_from(spelling.load_const(drive)), *inner, *spelling.call(1)]
+    placed(call, host.level.instruction.positions)
+    host.instructions += [*call, *spelling.store_fast(DONE)]
+    if may_return:
+        _returned(host)
+    host.instructions += spelling.take_fast(DONE)
+    host.instructions += [*spelling.load_attr("going"), *spelling.store_fast(CALLEE)]
+    return call
 
-    ended: variables that are needed no more then."""
+
+def _returned(host: Host) -> None:
+    """Go on in this frame if what the next one gave back is its result; else fall through."""
     level = host.level
     completed = spelling.nop()
     host.instructions += [
@@ -185,10 +147,9 @@ def returned(host: Host, *ended: str) -> None:
         *spelling.jump_if("true", completed[0]),
     ]
     host.instructions += spelling.take_fast(DONE if level.instead is None else INSTEAD)
-    host.instructions += [one for name in ended for one in spelling.delete_fast(name)]
     body, call = waits(level, host.names)
     host.go_on(Goal(body, following(body, call), (*level.slots, StackSlot.VALUE)))
     host.instructions += completed
 
 
-__all__ = ["DONE", "ChainPlan", "make_plan", "parts_of", "returned"]
+__all__ = ["ChainPlan", "make_plan", "parts_of", "run_inner"]

@@ -21,11 +21,11 @@ from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count
 from flambeau_capture.bytecode.flow import remove_dead_code
-from flambeau_capture.bytecode.instruction import Instruction, at_line, placed
+from flambeau_capture.bytecode.instruction import Instruction, at_line
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.effects.side_effects import Replayable
-from flambeau_capture.emit.chain import DONE, ChainPlan, make_plan, parts_of, returned
+from flambeau_capture.emit.chain import ChainPlan, make_plan, parts_of, run_inner
 from flambeau_capture.emit.level import Host, Level, after_call, native, run_original
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import INSTEAD, Goal, StackSlot, enter_handler
@@ -35,7 +35,6 @@ from flambeau_capture.emit.writer import (
     without_unused_temporaries,
 )
 from flambeau_capture.graph.builder import GraphInput
-from flambeau_capture.resume_runtime import CALLEE
 from flambeau_capture.source import Local
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -151,29 +150,10 @@ def _planned(
 
 
 def _run_plan(host: Host, plan: ChainPlan, may_return: bool) -> None:
-    level = host.level
-    # on the stack meanwhile: a variable with what the instruction raises would keep itself alive
-    called = [
-        *spelling.load_fast_bound(_PARTS),
-        *spelling.callable_from(spelling.load_const(plan.run)),
-        *spelling.take_fast(_PARTS),
-        *spelling.call(1),
-        *spelling.callable_on_top(),
-        *spelling.call(0),
-    ]
-    kept = [*spelling.store_fast(DONE), *spelling.store_fast(_PARTS)]
-    host.instructions += [*placed(called, level.instruction.positions), *kept]
-    if may_return:
-        returned(host, _PARTS)
-    host.instructions += [
-        *spelling.callable_from(spelling.load_const(plan.resume)),
-        *spelling.take_fast(_PARTS),
-        *spelling.take_fast(DONE),
-        *spelling.call(2),
-        *spelling.store_fast(CALLEE),
-    ]
-    host.go_on(after_call(level, host.names, plan.inside))
-    host.cover(called)
+    parts = [*spelling.callable_from(spelling.load_const(plan.run)), *spelling.take_fast(_PARTS)]
+    call = run_inner(host, [*parts, *spelling.call(1)], may_return)
+    host.go_on(after_call(host.level, host.names, plan.inside))
+    host.cover(call)
 
 
 def _push_stack(writer: BytecodeWriter, level: Level) -> list[Region]:

@@ -156,18 +156,24 @@ class Host:
 
     def go_on(self, goal: Goal) -> None:
         """Call the function that goes on there and return what it returns."""
-        known = resumption(self.level, self.names, goal)
+        self.going(goal, None if self.again else drive)
+        self.instructions += spelling.return_value()
+
+    def going(
+        self, goal: Goal, taker: Any = None, arguments: tuple[str, ...] | None = None
+    ) -> None:
+        """Push a `Continue` of the function that goes on there, or what `taker` makes of it."""
+        known = resumption(self.level, self.names, goal, arguments)
         given = [*known.arguments, *left(goal.slots), *goal.taken()]
         self.instructions += leave_stack(goal.slots)
-        if not self.again:
-            self.instructions += spelling.callable_from(spelling.load_const(drive))
+        if taker is not None:
+            self.instructions += spelling.callable_from(spelling.load_const(taker))
         self.instructions += spelling.callable_from(spelling.load_const(Continue))
         self.instructions += self._function(known)
         self.instructions += [one for name in given for one in spelling.take_fast(name)]
         self.instructions += spelling.call(1 + len(given))
-        if not self.again:
+        if taker is not None:
             self.instructions += spelling.call(1)
-        self.instructions += spelling.return_value()
 
     def _function(self, known: Resumption) -> list[Instruction]:
         free = known.code.co_freevars

@@ -265,5 +265,5 @@ def make_generator(
     function = types.FunctionType(code, namespace, code.co_name, None, cells or None)
     made = function(*arguments)
     if started:
-        next(made)
+        made.send(None)
     return made

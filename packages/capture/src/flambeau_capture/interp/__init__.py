@@ -5,6 +5,7 @@ from flambeau_capture.interp.opcodes import (
     class_bodies,
     containers,
     control_flow,
+    coroutines,
     operators,
     variables,
 )

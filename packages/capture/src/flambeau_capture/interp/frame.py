@@ -17,6 +17,7 @@ from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
 from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.opcodes.registry import OpHandler, handler_of
 from flambeau_capture.observe import logs
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
@@ -224,7 +225,7 @@ class Frame:
                         error.step, error.lines = error.step or tx.step(), tx.user_lines()
                         new = not error.again and error.step > tx.own_from
                         if new and isinstance(error.value, ExceptionValue):
-                            error.value.raised_while(tx.error)
+                            error.value.raised_while(tx.error, error.step, error.lines)
                     if self.finished or not self.unwind(error):
                         self.finished = True
                         self._leave_by(error)
@@ -287,6 +288,20 @@ class Frame:
             del raised  # an error that its own traceback holds would hold this frame for long
         return self._next_item()
 
+    def awaited(self) -> Value | None:
+        """What a generator's frame waits for, in a `yield from` or an `await`."""
+        following = self.prepared.body.instructions[self.position]
+        return self.stack[-1] if following.opname == "RESUME" and _delegates(following) else None
+
+    def go_on(self, returned: Value) -> Value | None:
+        """Run to the next item from where what the frame waited for has returned a value."""
+        if VERSION < (3, 12):
+            self.pop()
+        self.push(returned)
+        sending = self.prepared.body.instructions[self.prepared.index[self.current] - 1]
+        self.jump(sending.target)
+        return self._next_item()
+
     def ends_with_code(self) -> bool:
         """Whether code would run if it ended where it waits: handlers are around the `yield`."""
         region = self.prepared.regions.get(self.current)
@@ -307,6 +322,11 @@ class Frame:
         line = positions.lineno if positions is not None else None
         name = self.tx.name_of(self.code)
         return UserLine(self.code.co_filename, line or self.code.co_firstlineno, name)
+
+
+def _delegates(resume: Instruction) -> bool:
+    """Whether a RESUME is that of a `yield from` (2) or an `await` (3)."""
+    return int(resume.arg or 0) & 3 >= 2
 
 
 def make_cells(frame: Frame) -> None:

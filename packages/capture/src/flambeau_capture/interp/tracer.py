@@ -7,7 +7,6 @@ restores.
 
 from __future__ import annotations
 
-import inspect
 import linecache
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.construction import instantiate, new_object
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
+from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
@@ -61,6 +61,7 @@ from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.functions.variables import GlobalsScope
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
+from flambeau_capture.values.iterators.coroutines import generator_of
 from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import ask_length_hint, assume_entry, lacks
 from flambeau_capture.values.objects.classes import ClassValue
@@ -73,9 +74,6 @@ from flambeau_capture.values.registry import wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 from flambeau_capture.values.wrap import wrap_new
-
-_GENERATOR = inspect.CO_GENERATOR
-_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class Reached(Exception):
@@ -277,7 +275,7 @@ class SymbolicTracer(Assumptions):
             made = unheld.pop(0)
             inner = self.unheld = []
             try:
-                made.call_method(self, "close", [], {})
+                made.drop(self)
             except UserError as error:
                 raise Break("FB0021", f"{error.value.describe()} in {made.describe()}") from None
             self._end(inner)  # what only that one referred to goes with it
@@ -491,15 +489,13 @@ class SymbolicTracer(Assumptions):
         if len(self.frames) > self.options.inline_depth:
             raise Break("FB0018", f"{len(self.frames)} frames deep in {fn.name}")
         code = fn.code
-        if code.co_flags & _ASYNC:
-            raise Break("FB0021", f"coroutine {fn.name}")
         variables = bind(self, fn, args, kwargs)
         frame = Frame(self, code, fn.scope, variables, {}, fn, linked, instead)
         make_cells(frame)
-        if code.co_flags & _GENERATOR:
+        if code.co_flags & GENERATOR_LIKE:
             frame.linked = False
             self.has_generators = True
-            made = GeneratorValue(frame, self.step())
+            made = generator_of(frame, self.step())
             self._generators.add(made)
             return made
         return frame.run()

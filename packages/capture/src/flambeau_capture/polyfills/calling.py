@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -16,11 +17,27 @@ from typing import Any
 import torch
 
 _NOTHING = object()
+#: the class of `functools.cmp_to_key`'s keys
+KEY: type = type(functools.cmp_to_key(operator.sub))
 
 
 def call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """operator.call, which Python has since 3.11."""
     return fn(*args, **kwargs)
+
+
+def match_keys(mapping: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What a mapping pattern takes: the values under its keys, or None where one is not there."""
+    seen: set[Any] = set()
+    found = []
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.add(key)
+        found.append(mapping.get(key, _NOTHING))
+        if found[-1] is _NOTHING:
+            return None
+    return tuple(found)
 
 
 def within(fn: Callable[..., Any], kind: Any, given: tuple[Any, ...]) -> Callable[..., Any]:
@@ -62,18 +79,45 @@ def methodcaller(name: str, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
 
 
 class Ordered:
-    """A key that sorts by a comparison function."""
+    """A key that compares by a comparison function, whose answer is compared with 0."""
 
-    def __init__(self, compare: Callable[[Any, Any], int], obj: Any) -> None:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, compare: Callable[[Any, Any], Any], obj: Any) -> None:
         self.compare = compare
         self.obj = obj
 
-    def __lt__(self, other: Ordered) -> bool:
-        return self.compare(self.obj, other.obj) < 0
+    def __lt__(self, other: Any) -> Any:
+        return _order(self, other) < 0
+
+    def __gt__(self, other: Any) -> Any:
+        return _order(self, other) > 0
+
+    def __le__(self, other: Any) -> Any:
+        return _order(self, other) <= 0
+
+    def __ge__(self, other: Any) -> Any:
+        return _order(self, other) >= 0
+
+    def __eq__(self, other: Any) -> Any:
+        return _order(self, other) == 0
+
+    def __ne__(self, other: Any) -> Any:
+        return _order(self, other) != 0
 
 
-def cmp_to_key(compare: Callable[[Any, Any], int]) -> Callable[[Any], Ordered]:
-    return lambda obj: Ordered(compare, obj)
+Ordered.__qualname__ = Ordered.__name__ = KEY.__name__
+Ordered.__module__ = KEY.__module__
+
+
+def _order(one: Ordered, other: Any) -> Any:
+    if type(other) is not Ordered:
+        raise TypeError("other argument must be K instance")
+    return one.compare(one.obj, other.obj)
+
+
+def cmp_to_key(mycmp: Callable[[Any, Any], Any]) -> Callable[[Any], Ordered]:
+    return lambda obj: Ordered(mycmp, obj)
 
 
 def dispatched_method(method: Any, obj: Any, cls: Any = None) -> Any:

@@ -6,7 +6,6 @@ construction on the stack is the container the program gets.
 
 from __future__ import annotations
 
-import collections.abc
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,12 +16,14 @@ from flambeau_capture.builtins.operators import unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
+from flambeau_capture.polyfills import calling
 from flambeau_capture.values.base import Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
 from flambeau_capture.values.containers.dicts import DictValue, keys_of, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.iterators.coroutines import YieldedValue
 from flambeau_capture.values.iterators.generators import of_stop_iteration
 from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
 
@@ -93,7 +94,9 @@ def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
     elif name == "INTRINSIC_UNARY_POSITIVE":
         frame.push(unary(frame.tx, "+", frame.pop()))
     elif name == "INTRINSIC_STOPITERATION_ERROR":
-        frame.stack[-1] = of_stop_iteration(frame.tx, frame.stack[-1])
+        frame.stack[-1] = of_stop_iteration(frame.tx, frame.code, frame.stack[-1])
+    elif name == "INTRINSIC_ASYNC_GEN_WRAP":
+        frame.push(YieldedValue(frame.pop()))
     else:
         raise Break("FB0008", name)
 
@@ -139,23 +142,15 @@ def _of_top(name: str, answer: Callable[[Tracer, Value], int]) -> None:
         frame.push(Constant(answer(frame.tx, frame.stack[-1])))
 
 
-def _is_sequence(tx: Tracer, value: Value) -> bool:
-    kind = value.cls
-    return issubclass(kind, collections.abc.Sequence) and not issubclass(kind, str | bytes)
-
-
 _of_top("GET_LEN", lambda tx, value: value.length(tx))
-_of_top("MATCH_SEQUENCE", _is_sequence)
-_of_top("MATCH_MAPPING", lambda tx, value: issubclass(value.cls, collections.abc.Mapping))
+# flags of classes, which say what a pattern takes
+_of_top("MATCH_SEQUENCE", lambda tx, value: bool(value.cls.__flags__ & 1 << 5))
+_of_top("MATCH_MAPPING", lambda tx, value: bool(value.cls.__flags__ & 1 << 6))
 
 
 @opcode("MATCH_KEYS")
 def match_keys(frame: Frame, instruction: Instruction) -> None:
-    keys = unpack(frame.tx, frame.stack[-1])
-    mapping = frame.stack[-2]
-    there = all(mapping.contains(frame.tx, key) for key in keys)
-    found = (mapping.get_item(frame.tx, key) for key in keys)
-    frame.push(TupleValue([*found]) if there else Constant(None))
+    frame.push(frame.tx.call_python(calling.match_keys, frame.stack[-2:]))
 
 
 _SELF_MATCHING = (

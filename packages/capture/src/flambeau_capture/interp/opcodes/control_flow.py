@@ -20,7 +20,7 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp import position_loops
 from flambeau_capture.interp.frame import ErrorState, Frame
-from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, refused
+from flambeau_capture.interp.opcodes.registry import opcode, operand
 from flambeau_capture.interp.opcodes.variables import global_value
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
@@ -29,7 +29,6 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.higher_order.context_managers import manager_of
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
-from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects import exception_groups
 from flambeau_capture.values.objects.attributes import class_attribute, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
@@ -216,10 +215,6 @@ def get_iter(frame: Frame, instruction: Instruction) -> None:
     frame.push(position_loops.loop(frame, value) or value.iterate(frame.tx))
 
 
-expression("GET_YIELD_FROM_ITER", 1, lambda tx, _, value: value.iterate(tx))
-expression("END_SEND", 2, lambda tx, _, receiver, value: value, since=(3, 12))
-
-
 @opcode("FOR_ITER")
 def for_iter(frame: Frame, instruction: Instruction) -> None:
     iterator = frame.stack[-1]
@@ -245,57 +240,6 @@ def return_value(frame: Frame, instruction: Instruction) -> None:
 def return_const(frame: Frame, instruction: Instruction) -> None:
     frame.returned = frame.tx.wrap_new(instruction.argval)
     frame.finished = True
-
-
-expression("RETURN_GENERATOR", 0, lambda tx, _: Constant(None))  # the value sent to start it
-
-
-@opcode("YIELD_VALUE")
-def yield_value(frame: Frame, instruction: Instruction) -> None:
-    frame.yielded = frame.pop()
-
-
-@opcode("SEND")
-def send(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    target = frame.stack[-1]
-    if not isinstance(target, IteratorValue):
-        raise Break("FB0021", f"yield from {target.describe()}")
-    result: Value = Constant(None)
-    if isinstance(target, GeneratorValue):
-        item = target.send(frame.tx, value)
-        result = target.returned
-    else:
-        try:
-            item = target.advance(frame.tx)
-        except UserError as error:
-            if not issubclass(error.value.cls, StopIteration):
-                raise
-            item = None
-    if item is not None:
-        frame.push(item)
-        return
-    if VERSION < (3, 12):
-        frame.pop()
-    frame.push(result)
-    frame.jump(instruction.target)
-
-
-@opcode("CLEANUP_THROW", since=(3, 12))
-def cleanup_throw(frame: Frame, instruction: Instruction) -> None:
-    """A generator that `yield from` waits for was thrown into: has it returned, or raised?"""
-    error = frame.pop()
-    if not issubclass(error.cls, StopIteration):
-        raise UserError(error, frame.tx.raised_at)
-    frame.pop_many(2)
-    frame.push(Constant(None))
-    frame.push(frame.tx.get_attr(error, "value"))
-
-
-refused(
-    "FB0021", "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR",
-    "ASYNC_GEN_WRAP", breaks="coroutines, which are left alone",
-)  # fmt: skip
 
 
 @opcode("RAISE_VARARGS")
@@ -402,21 +346,24 @@ def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
 def before_with(frame: Frame, instruction: Instruction) -> None:
     manager = frame.pop()
     manager = manager_of(manager) or manager
-    enter = _bound(frame, manager, "__enter__")
-    frame.push(_bound(frame, manager, "__exit__", " (missed __exit__ method)"))
+    enter = bound_method(frame, manager, "__enter__")
+    frame.push(bound_method(frame, manager, "__exit__", " (missed __exit__ method)"))
     frame.push(frame.tx.call(enter, [], {}))
 
 
-def _bound(frame: Frame, manager: Value, name: str, lack: str = "") -> Value:
+def bound_method(
+    frame: Frame, manager: Value, name: str, lack: str = "", kind: str = "context manager"
+) -> Value:
+    """A method that `with` looks up; lack: what its error says more; kind: of protocol."""
+    if manager_of(manager) is None and find_in_class(manager.cls, name) is None:
+        shown = f"'{manager.cls.__name__}' object"
+        words = f"{shown} does not support the {kind} protocol{lack}"
+        frame.tx.raise_error(TypeError, words)
     if isinstance(manager, ObjectValue):
-        if find_in_class(manager.cls, name) is None:
-            shown = f"'{manager.cls.__name__}' object"
-            words = f"{shown} does not support the context manager protocol{lack}"
-            frame.tx.raise_error(TypeError, words)
         found = class_attribute(frame.tx, manager, manager.cls, name)
         if isinstance(found, MethodValue | BoundMethod):
             return found
-    if isinstance(manager, MadeObject) and find_in_class(manager.cls, name) is not None:
+    if isinstance(manager, MadeObject):
         return BoundMethod(manager, name)
     known = manager_of(manager)
     if known is not None:
@@ -428,4 +375,4 @@ def _bound(frame: Frame, manager: Value, name: str, lack: str = "") -> Value:
 def with_except_start(frame: Frame, instruction: Instruction) -> None:
     error, exit_method = frame.stack[-1], frame.stack[-4]
     kind = frame.tx.wrap_new(error.cls)
-    frame.push(frame.tx.call(exit_method, [kind, error, TracebackValue()], {}))
+    frame.push(frame.tx.call(exit_method, [kind, error, TracebackValue(error)], {}))

@@ -63,6 +63,9 @@ class FunctionValue(Value):
     _defaults: list[Value] | None = None
     _kwdefaults: dict[str, Value] | None = None
     _closure: list[CellValue] = field(default_factory=list)
+    _shown_kwdefaults: Value | None = None  # what the program has, and may write to
+    _shown_dict: Value | None = None
+    _shown_closure: Value | None = None
 
     def as_python(self) -> Any:
         if self.real is None or self.attributes:
@@ -99,7 +102,7 @@ class FunctionValue(Value):
         return list(self._defaults)
 
     def kwdefaults(self) -> dict[str, Value]:
-        given = self.attributes.get("__kwdefaults__")
+        given = self.attributes.get("__kwdefaults__") or self._shown_kwdefaults
         if given is not None:
             pairs = [] if is_none(given) else given.entries()  # type: ignore[attr-defined]
             return {key.as_python(): value for key, value in pairs}
@@ -161,6 +164,11 @@ class FunctionValue(Value):
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self.real is not None and name.startswith("__") and name not in _WORDS:
             raise Break("FB0019", f"attribute {name!r} of a function is set")
+        if name == "__code__":
+            evaluate(tx, setattr, _like(self.code), name, _object_of(value))
+            tx.heap.changed(self)
+            self.code = value.as_python()
+            return
         if isinstance(vars(types.FunctionType).get(name), _KEPT_IN_PLACE):
             like: Any = next((kind for kind in (dict, tuple) if issubclass(value.cls, kind)), None)
             evaluate(tx, setattr, lambda: None, name, like() if like else nameless(value))
@@ -200,6 +208,16 @@ class FunctionValue(Value):
             writer.call(_build_function, [named_dict(attributes), *parts])
 
 
+def _like(code: types.CodeType) -> types.FunctionType:
+    """A function of this code, with cells of its own."""
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    return types.FunctionType(code, {}, code.co_name, None, cells or None)
+
+
+def _object_of(value: Value) -> Any:
+    return value.as_python() if value.cls is types.CodeType else nameless(value)
+
+
 def _build_function(attributes: dict[str, Any], *parts: Any) -> types.FunctionType:
     made = types.FunctionType(*parts)
     for key, value in attributes.items():
@@ -211,21 +229,33 @@ def _tuple_or_none(items: Sequence[Value]) -> Value:
     return TupleValue(items) if items else Constant(None)
 
 
+def _defaults_part(fn: FunctionValue, tx: Tracer) -> Value:
+    if fn.real is None or "__defaults__" in fn.attributes:
+        found = fn.attributes["__defaults__"] = _tuple_or_none(fn.defaults())
+        return found
+    return tx.wrap(fn.real.__defaults__, Attr(fn.base(), "__defaults__"))
+
+
 def _kwdefaults_part(fn: FunctionValue, tx: Tracer) -> Value:
-    found = fn.kwdefaults()
-    return named_dict(found) if found else Constant(None)
+    if fn._shown_kwdefaults is None and fn.real is not None:
+        fn._shown_kwdefaults = tx.wrap(fn.real.__kwdefaults__, Attr(fn.base(), "__kwdefaults__"))
+    elif fn._shown_kwdefaults is None:
+        found = fn.kwdefaults()
+        fn._shown_kwdefaults = named_dict(found, tx) if found else Constant(None)
+        fn.attributes["__kwdefaults__"] = fn._shown_kwdefaults
+    return fn._shown_kwdefaults
+
+
+def _closure_part(fn: FunctionValue, tx: Tracer) -> Value:
+    if fn._shown_closure is None:
+        fn._shown_closure = _tuple_or_none(fn.closure())
+    return fn._shown_closure
 
 
 def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
-    if fn.real is None:
-        return FunctionDict(fn)
-    fn.guard_part("__dict__")
-    known = {
-        key: tx.wrap(value, Attr(fn.base(), key))
-        for key, value in fn.real.__dict__.items()
-        if key not in fn.attributes
-    }
-    return named_dict({**known, **fn.attributes}, tx)
+    if fn._shown_dict is None:
+        fn._shown_dict = FunctionDict(fn)
+    return fn._shown_dict
 
 
 #: attributes that are no entries of `__dict__`
@@ -237,9 +267,9 @@ _WORDS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 _KEPT_IN_PLACE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _SET = frozenset({"__doc__", "__module__", "__annotations__", "__defaults__", "__kwdefaults__"})
 _PARTS: dict[str, Callable[[FunctionValue, Any], Value]] = {
-    "__defaults__": lambda fn, tx: _tuple_or_none(fn.defaults()),
+    "__defaults__": _defaults_part,
     "__kwdefaults__": _kwdefaults_part,
-    "__closure__": lambda fn, tx: _tuple_or_none(fn.closure()),
+    "__closure__": _closure_part,
     "__dict__": _dict_part,
     "__class__": lambda fn, tx: tx.wrap_new(types.FunctionType),
     "__get__": lambda fn, tx: BoundMethod(fn, "__get__"),
@@ -248,9 +278,7 @@ _PARTS: dict[str, Callable[[FunctionValue, Any], Value]] = {
 
 def _new_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
     if name == "__annotations__":
-        if fn.annotations is None:
-            return DictValue(tx=tx)
-        flat = fn.annotations.parts()  # type: ignore[attr-defined]
+        flat = [] if fn.annotations is None else fn.annotations.parts()  # type: ignore[attr-defined]
         found = DictValue(list(zip(flat[::2], flat[1::2])), tx=tx)
         fn.attributes[name] = found
         return found
@@ -261,7 +289,7 @@ def _new_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
 
 
 class FunctionDict(MappingValue):
-    """`__dict__` of a function under construction: functools.update_wrapper writes to it."""
+    """`__dict__` of a function: what is written to it is an attribute."""
 
     def __init__(self, fn: FunctionValue) -> None:
         self.fn = fn
@@ -270,11 +298,22 @@ class FunctionDict(MappingValue):
         return self.whole(tx).lookup(tx, key)
 
     def store(self, tx: Tracer, key: Value, value: Value) -> None:
-        self.fn.set_attr(tx, key.as_python(), value)
+        name = key.as_python()
+        if not isinstance(name, str) or hasattr(types.FunctionType, name):
+            raise Break("FB0019", f"__dict__[{name!r}] of a function is set")
+        self.fn.set_attr(tx, name, value)
 
     def whole(self, tx: Tracer) -> DictValue:
-        shown = [(Constant(k), v) for k, v in self.fn.attributes.items() if k not in _HIDDEN]
-        return DictValue(shown, tx=tx)
+        fn, known = self.fn, {}
+        if fn.real is not None:
+            fn.guard_part("__dict__")
+            known = {
+                name: tx.wrap(value, Attr(fn.base(), name))
+                for name, value in fn.real.__dict__.items()
+                if name not in fn.attributes
+            }
+        set_here = {name: v for name, v in fn.attributes.items() if name not in _HIDDEN}
+        return named_dict({**known, **set_here}, tx)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.fn)

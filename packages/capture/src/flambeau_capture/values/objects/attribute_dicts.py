@@ -174,12 +174,18 @@ class _ClassNames:
 class ProxyValue(ReadOnly):
     """A mapping proxy of the program: what it shows is the mapping itself, changes included."""
 
-    def __init__(self, inner: Value, source: Source) -> None:
+    built_once = True
+
+    def __init__(self, inner: Value, source: Source | None = None) -> None:
         self.inner = inner
         self.source = source
 
     def whole(self, tx: Tracer) -> Value:
         return self.inner
+
+    def rebuild(self, writer: Any) -> None:
+        with writer.building(self):
+            writer.call(types.MappingProxyType, [self.inner])
 
 
 def shown_by(proxy: Any) -> Any:

@@ -53,6 +53,7 @@ def derived(tx: Tracer, group: Value, parts: Sequence[Value | None]) -> Value | 
     assert isinstance(group, ExceptionValue)
     if isinstance(made, ExceptionValue):
         made.raised, made.part_of = group.raised, group.part_of or group
+        made.step, made.lines = group.step, group.lines
         made.fields |= {name: group.fields[name] for name in _ORIGINS if name in group.fields}
         notes = group.instance_get(tx, "__notes__")
         if isinstance(notes, ListValue):

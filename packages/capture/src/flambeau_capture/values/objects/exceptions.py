@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import (
@@ -37,7 +37,12 @@ GROUP_METHODS: dict[str, Callable[..., Value]] = {}
 
 
 class ExceptionValue(ObjectValue):
-    """An exception object: its class, arguments, attributes, and the fields that it has in C."""
+    """An exception object: its class, arguments, attributes, and the fields that it has in C. Rule:
+    where one that was raised is needed as an object, the graph ends before it is raised first."""
+
+    made_in_python = "FB0010"
+    step: int
+    lines: tuple[UserLine, ...]
 
     def __init__(self, kind: type[BaseException], args: list[Value]) -> None:
         super().__init__(kind)
@@ -45,6 +50,7 @@ class ExceptionValue(ObjectValue):
         self.given = args  # what it is made of: not all of it is kept in `args`
         self.fields: dict[str, Value] = {}
         self.raised = False
+        self.step, self.lines = -1, ()  # where it was raised first
         self.raised_anew = False  # since it was split off another
         self.part_of: ExceptionValue | None = None
         self.frames: list[Any] = []  # what its traceback holds
@@ -52,9 +58,11 @@ class ExceptionValue(ObjectValue):
     def holds(self) -> Iterable[Value]:
         return [*super().holds(), *self.args, *self.fields.values()]
 
-    def raised_while(self, handled: Value | None) -> None:
-        """Note that it is raised, and which exception was being handled then."""
-        self.raised = self.raised_anew = True
+    def raised_while(self, handled: Value | None, step: int, lines: tuple[UserLine, ...]) -> None:
+        """Note that it is raised, where, and which exception was being handled then."""
+        if not self.raised:
+            self.raised, self.step, self.lines = True, step, lines
+        self.raised_anew = True
         if handled is None or handled is self:
             return
         link: Value | None = handled
@@ -135,7 +143,7 @@ class ExceptionValue(ObjectValue):
         if name == "args":
             return TupleValue(self.args)
         if name == "__traceback__" and self.raised:
-            return TracebackValue()
+            return TracebackValue(self)
         if name in _STATE:
             return Constant(False if name == "__suppress_context__" else None)
         if name in ("add_note", "with_traceback") or name in GROUP_METHODS:
@@ -205,7 +213,7 @@ class ExceptionValue(ObjectValue):
 
     def rebuild(self, writer: Any) -> None:
         if self.raised:  # Python alone makes its traceback, where it raises it
-            raise Unreconstructible(self, f"the traceback of {self.describe()}")
+            raise Unreconstructible(self, f"{self.describe()}, whose traceback Python makes")
         with writer.building(self):
             writer.call(_make_exception, [Constant(self.cls), *self.given])
         if self.args is not self.given:
@@ -290,10 +298,15 @@ def new_exception(kind: type[BaseException], args: Sequence[Value]) -> Exception
 
 
 class TracebackValue(Value):
-    """Where an exception has been: a program that requests more than whether there is one is left
-    to Python, as no bytecode makes the value."""
+    """Where an exception has been: as no bytecode makes the value, the graph ends before the
+    exception is raised for a program that requests more than whether there is one."""
 
     cls: type = types.TracebackType
+    made_in_python = ExceptionValue.made_in_python
+
+    def __init__(self, error: Value) -> None:
+        self.step = getattr(error, "step", -1)
+        self.lines = getattr(error, "lines", ())
 
 
 class ExistingException(ExceptionValue):
@@ -325,7 +338,7 @@ class ExistingException(ExceptionValue):
             return tx.wrap(getattr(self.real, name), Attr(self.source, name))
         return super()._field(tx, name)
 
-    def raised_while(self, handled: Value | None) -> None:
+    def raised_while(self, handled: Value | None, step: int, lines: tuple[UserLine, ...]) -> None:
         if handled is not None and handled is not self:
             raise Break("FB0019", f"the context of an existing {self.cls.__name__} is set")
 
