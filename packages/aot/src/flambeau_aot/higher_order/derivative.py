@@ -20,7 +20,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import autograd_nodes, current_value, pytree, raises_when_run
+from flambeau_aot._torch_compat import (
+    autograd_nodes,
+    current_value,
+    pytree,
+    raises_when_run,
+    without_autocast,
+)
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.control_flow import NAMESPACE as BRANCHES
 from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in_over
@@ -183,7 +189,11 @@ def derivative(
         shapes = [tuple(item.shape) for item in outputs] == [tuple(t.shape) for t in tangents]
         if not shapes or len(leaves) != len(wanted):
             raise refusal("AO0145", name=program.name)
-        with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
+        with (
+            torch.enable_grad(),
+            torch.autograd.set_multithreading_enabled(False),
+            without_autocast(),
+        ):
             grads = torch.autograd.grad(
                 outputs, leaves, tangents, create_graph=create_graph, allow_unused=True
             )
