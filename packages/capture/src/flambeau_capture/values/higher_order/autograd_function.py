@@ -19,11 +19,11 @@ from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import autograd_call
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, is_none
-from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue, is_mutable
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.higher_order.bodies import inside
-from flambeau_capture.values.objects.attributes import class_attribute, find_in_class
+from flambeau_capture.values.objects.attributes import Instance, class_attribute, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.tensors.graph_calls import record_call
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -44,11 +44,15 @@ class ContextValue(Value):
         #: what its methods were given last
         self.given: dict[str, list[Value]] = {name: [] for name in _METHODS}
         self.attributes: dict[str, Value] = {}
+        self.arguments: list[Value] = []  # what the function was called with
         self.unpacked = False
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
-            return self.attributes[name]
+            found = self.attributes[name]
+            if tx.run_later and self.is_shared(found):
+                raise Break("FB0025", f"{tx.run_later} reads {found.describe()} in {name!r} of ctx")
+            return found
         if name == "saved_tensors":
             self.unpacked = True
             return TupleValue(self.given["save_for_backward"])
@@ -58,10 +62,23 @@ class ContextValue(Value):
             return BoundMethod(self, name)
         found = find_in_class(self.kind, name)
         if found is not None and not hasattr(torch.autograd.Function, name):
+            if tx.run_later and isinstance(found[1], int | float | str | torch.Tensor):
+                raise Break("FB0025", f"{tx.run_later} reads {name!r} of its class")
             return class_attribute(tx, self, self.kind, name)
         if hasattr(torch.autograd.function.FunctionCtx, name) or found is not None:
             raise Break(NO_FUNCTION, f"{name} of {self.describe()}")
         self.lacks(tx, name)
+
+    def is_shared(self, value: Value) -> bool:
+        """Whether a value is a container, or an object that is not the program's yet, which more
+        than the context has."""
+        if isinstance(value, TupleValue):
+            return any(map(self.is_shared, value.parts()))
+        if not (is_mutable(value) or isinstance(value, Instance)):
+            return False
+        reached = (each for given in self.arguments for each in (given, *given.holds()))
+        known = value.source is not None and not isinstance(value, Instance)
+        return known or (value.source is None and any(value is each for each in reached))
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         tx.heap.changed()
@@ -148,6 +165,7 @@ class _Application:
     def record(self, grad_mode: bool) -> Value:
         tx = self.tx
         ctx = self.ctx = ContextValue(self.kind.python_class, self.needs)
+        ctx.arguments = self.given
         with inside(tx, f"forward of {self.name}") as forward:
             self.forward = forward
             inner = [self._argument(forward, value) for value in self.given]
@@ -277,7 +295,7 @@ class _Application:
         tx = self.tx
         if not any(self.needs):
             return fx.GraphModule(torch.nn.Module(), _nothing(count, len(self.tensors))), []
-        with inside(tx, f"backward of {self.name}", self.forward) as body:
+        with inside(tx, f"backward of {self.name}", self.forward, later=True) as body:
             given = [self.ctx, *derivatives(body)]
             found = tx.call(tx.get_attr(self.kind, "backward"), given, {})
             parts = unpack(tx, found) if isinstance(found, SequenceValue) else [found]
