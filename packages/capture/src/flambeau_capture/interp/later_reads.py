@@ -1,4 +1,4 @@
-"""What autograd runs later may read of the program's state: what is the same by then.
+"""Reads of the program's state by what autograd runs later: of what is the same by then.
 
 In: a value that a hook or a function's derivative has loaded, and from where. Out: nothing, or a
 break. Invariant: such a body is captured where it is handed over, as if it were run there; so it

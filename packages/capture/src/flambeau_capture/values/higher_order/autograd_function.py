@@ -54,6 +54,8 @@ class ContextValue(Value):
                 raise Break("FB0025", f"{tx.run_later} reads {found.describe()} in {name!r} of ctx")
             return found
         if name == "saved_tensors":
+            if not tx.run_later:  # nothing is saved until forward is over
+                return TupleValue([])
             self.unpacked = True
             return TupleValue(self.given["save_for_backward"])
         if name == "needs_input_grad":
@@ -158,9 +160,9 @@ class _Application:
         self.name = kind.python_class.__name__
         self.tensors = [value for value in given if isinstance(value, TensorValue)]
         self.needs = tuple(
-            isinstance(value, TensorValue) and bool(value.fake.requires_grad) and grad_mode
-            for value in given
+            isinstance(value, TensorValue) and bool(value.fake.requires_grad) for value in given
         )
+        self.followed = grad_mode and any(self.needs)
 
     def record(self, grad_mode: bool) -> Value:
         tx = self.tx
@@ -172,10 +174,12 @@ class _Application:
             result = self._forward(ctx, inner)
             outputs = result.parts() if isinstance(result, SequenceValue) else [result]
             results = [value for value in outputs if isinstance(value, TensorValue)]
-            if not results or not all(isinstance(v, TensorValue | Constant) for v in outputs):
+            if not results or not all(isinstance(v, TensorValue) or _is_plain(v) for v in outputs):
                 raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
             if isinstance(result, SequenceValue) and result.cls is not tuple:
                 raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
+            if any(value.node.graph is not forward.graph for value in results):
+                raise Break(NO_FUNCTION, f"forward of {self.name} answers a tensor from outside")
             nodes = [forward.localize(value.node) for value in results]
             without = _places(results, ctx.given["mark_non_differentiable"])
             marked = ctx.given["mark_dirty"]
@@ -214,12 +218,23 @@ class _Application:
         found = find_in_class(self.kind.python_class, "backward")
         once = found is not None and compat.is_once_differentiable(found[1])
         made = record_call(
-            tx, autograd_call, (*bodies, spec, once), [*(v.node for v in self.tensors), *lifted]
+            tx,
+            autograd_call,
+            (*bodies, spec, once, self.name),
+            [*(v.node for v in self.tensors), *lifted],
         )
         assert isinstance(made, SequenceValue)
         answers = list(made.parts())
         for place in dirty:  # the argument itself, as the program may ask
             answers[place] = self.given[_places(inner, [results[place]])[0]]
+        last = {id(value): answers[place] for place, value in enumerate(results)}
+        entered = {
+            id(value) for value in inner
+        }  # each time that one is returned, a view of its own
+        answers = [
+            answers[place] if id(value) in entered else last[id(value)]
+            for place, value in enumerate(results)
+        ]
         written = [answers[place] for place in dirty]
         nodes_written = {value.node for value in written if isinstance(value, TensorValue)}
         tx.graph.written_by_functions.update(dict.fromkeys(_calls(made), nodes_written))
@@ -293,7 +308,7 @@ class _Application:
     def _answers(self, count: int, derivatives: Callable[[GraphBuilder], list[Value]]) -> Body:
         """The body that answers `count` derivatives, and the nodes that it needs of forward."""
         tx = self.tx
-        if not any(self.needs):
+        if not self.followed:
             return fx.GraphModule(torch.nn.Module(), _nothing(count, len(self.tensors))), []
         with inside(tx, f"backward of {self.name}", self.forward, later=True) as body:
             given = [self.ctx, *derivatives(body)]
@@ -321,6 +336,13 @@ def _patterns(results: int, without: Sequence[int]) -> list[tuple[bool, ...]]:
 
 
 _MOST_RESULTS = 3  # the program's backward is interpreted once for each set of them
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a value holds no tensor, and never changes."""
+    if isinstance(value, TupleValue):
+        return all(map(_is_plain, value.parts()))
+    return isinstance(value, Constant)
 
 
 def _text(error: Value) -> str:
