@@ -50,7 +50,13 @@ from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import streams
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.result_nodes import Request, ResultNodes, arrived, own_results
+from flambeau_aot.runtime.result_nodes import (
+    Request,
+    ResultNodes,
+    arrived,
+    own_results,
+    still_there,
+)
 from flambeau_aot.runtime.saved_values import (
     Crossing,
     DerivativeCall,
@@ -241,6 +247,13 @@ class Differentiation:
         self, ctx: Any, given: Sequence[Any], request: Request | None = None
     ) -> tuple[Any, ...]:
         """The gradients as part of the autograd graph."""
+        if (
+            request is None
+            and torch.is_grad_enabled()
+            and still_there(ctx)
+            and not self._why_whole()
+        ):
+            request = Request(ctx, {}, alive=True)
         found = self.crossing.by_primal(self.derive(ctx, given, request))
         defined = self.crossing.defined(found, given)
         if any(item is None for item in given):
@@ -310,12 +323,16 @@ class Differentiation:
         given = [grads.get(output) for output in self.plan.differentiable]
         return self.derive(ctx, given, Request(ctx, {}, asked))
 
-    def _refuse_parts(self) -> None:
-        why = self.refusal
-        if transforms_active() or within_older_vmap():
-            why = "its backward pass runs inside of vmap"
+    def _why_whole(self) -> str:
+        """Why the program is not run again for parts of its gradients; "" where it can be."""
         if self.crossing.late:
-            why = "its backward part writes to an input"
+            return "its backward part writes to an input"
+        if transforms_active() or within_older_vmap():
+            return "its backward pass runs inside of vmap"
+        return self.refusal
+
+    def _refuse_parts(self) -> None:
+        why = self._why_whole()
         if why:
             raise refusal("AO0157", why=why)
 
