@@ -66,23 +66,26 @@ PAIRS = [*itertools.combinations(FUNCTIONS, 2), *((name, name) for name in FUNCT
 PASSES = [(0, 0), (0, 1), (2, 0), (2, 1), (0, 2), (2, 2), (0, 1, 2)]
 
 
-def outcome(fn, passes):
+def outcome(fn, passes, create_graph=False):
     x, y = (torch.arange(1.0, 4) * n for n in (1, 2))
     results = fn(x.requires_grad_(), y.requires_grad_())
     found = []
     for each in passes:
         chosen = results if each == 2 else results[each : each + 1]
         try:
-            sum(result.sum() for result in chosen).backward()
+            loss = sum(result.sum() for result in chosen)
+            loss.backward(retain_graph=False, create_graph=create_graph)
         except RuntimeError as error:
             return [*found, str(error)[:30]]
         found.append([None if t.grad is None else t.grad.tolist() for t in (x, y)])
     return found
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_passes_again(pair, backend):
+def test_passes_again(pair, backend, create_graph):
     first, second = (FUNCTIONS[name] for name in pair)
 
     def fn(x, y):
@@ -90,7 +93,8 @@ def test_passes_again(pair, backend):
 
     compiled = flambeau.compile(fn, backend=backend)
     for passes in PASSES:
-        assert outcome(compiled, passes) == outcome(fn, passes), passes
+        found, expected = (outcome(each, passes, create_graph) for each in (compiled, fn))
+        assert found == expected, passes
 
 
 KINDS = {
@@ -104,7 +108,7 @@ KINDS = {
 def derived(loss, inputs, kind):
     """A pass: one that accumulates, or one by these inputs."""
     if inputs is None:
-        loss.sum().backward(**KINDS[kind])
+        loss.sum().backward(retain_graph=KINDS[kind].get("retain_graph"))
         return []
     found = torch.autograd.grad(loss.sum(), inputs, allow_unused=True, **KINDS[kind])
     return [None if each is None else each.detach() for each in found]

@@ -126,6 +126,12 @@ class Differentiation:
         every = len(self.plan.differentiable)
         return any(len(readers) < every for readers in self.crossing.readers_of)
 
+    @property
+    def is_freed(self) -> bool:
+        """Whether a backward pass that keeps no graph leaves less than another one needs: reading
+        what was saved raises then."""
+        return bool(self.crossing.saved) or self.once or any(self.plan.freed_with)
+
     @cached_property
     def in_turn(self) -> bool:
         """Whether backward passes of some cotangents leave what others need, as in eager."""
@@ -218,7 +224,10 @@ class Differentiation:
         if higher.unrepeatable or (higher.refusal and torch.is_grad_enabled()):
             raise DoubleBackwardError(higher.refusal)
         alone = not self.in_turn and not hasattr(ctx, "rest")
-        saved = ctx.saved_tensors if alone else self.read_for(ctx, given, self.in_turn)
+        if alone:
+            saved = ctx.saved_tensors if self.is_freed else ()
+        else:
+            saved = self.read_for(ctx, given, self.in_turn)
         pairs = zip(crossing.saved, saved, strict=False)
         known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
         if self.kept:
@@ -508,7 +517,7 @@ def _backward(
         freed = frozenset().union(*plan.freed_with)  # by a backward pass of all
         left = own.in_turn and len(freed) < len(plan.differentiable)
         lines.append(f"    args = {read}" + f" if {some} else [*ctx.saved_tensors]" * (not left))
-    elif crossing.saved or own.once or any(plan.freed_with):
+    elif own.is_freed:
         lines.append("    args = [*ctx.saved_tensors]")  # which raises once eager's are freed
     else:
         lines.append("    args = []")
