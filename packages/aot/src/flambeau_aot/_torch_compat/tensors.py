@@ -62,7 +62,7 @@ def versions(tensors: Sequence[torch.Tensor]) -> list[int]:
     return [tensor._version for tensor in tensors]
 
 
-def held(tensors: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], list[int]]:
+def kept_with_versions(tensors: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], list[int]]:
     """Tensors to be kept, and how often each was written to; copies of inference tensors, whose
     writes nobody counts."""
     try:

@@ -29,8 +29,8 @@ from flambeau_aot._torch_compat import (
     FORWARD_AD_LEVEL,
     as_view,
     backward_keeps_graph,
-    held,
     hooks_may_change_values,
+    kept_with_versions,
     no_view,
     pass_accumulates,
     saved_tensors_released,
@@ -433,7 +433,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {display(constant)}")
     if own.kept:
         kept = [before.get(index, f"primals[{index}]") for index in own.kept]
-        lines.append(f"    ctx.held, ctx.versions = held({display(kept)})")
+        lines.append(f"    ctx.held, ctx.versions = kept_with_versions({display(kept)})")
     lines.append(f"    return {display([*given, *['anchor'] * own.once])}")
     scope: dict[str, Any] = {
         "new_anchor": new_anchor,
@@ -442,7 +442,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
-        "held": held,
+        "kept_with_versions": kept_with_versions,
         "as_view": as_view,
         "no_view": no_view,
         "view_again": replay,

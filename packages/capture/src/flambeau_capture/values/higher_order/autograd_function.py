@@ -49,10 +49,10 @@ class ContextValue(Value):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
-            found = self.attributes[name]
-            if tx.run_later and self.is_shared(found):
-                raise Break("FB0025", f"{tx.run_later} reads {found.describe()} in {name!r} of ctx")
-            return found
+            known = self.attributes[name]
+            if tx.run_later and self.is_shared(known):
+                raise Break("FB0025", f"{tx.run_later} reads {known.describe()} in {name!r} of ctx")
+            return known
         if name == "saved_tensors":
             if not tx.run_later:  # nothing is saved until forward is over
                 return TupleValue([])
