@@ -113,6 +113,51 @@ def test_a_step_of_training_under_autocast(name: str, inside: bool) -> None:
     torch.testing.assert_close(outcome(compiled), expected, rtol=2e-2, atol=2e-2)
 
 
+def plain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x @ w).sin().float() @ w
+
+
+def partly(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", enabled=False):
+        y = (x.float() @ w).sin()
+    return y @ w
+
+
+def normed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(torch.nn.functional.linear(x, w), (3,))
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("backend", ["aot_eager", DEFAULT])
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.parametrize("program", [plain, partly, normed], ids=lambda each: each.__name__)
+def test_autocast_around_the_passes(
+    program: Callable[..., Any], forward: bool, backward: bool, order: int, backend: str
+) -> None:
+    """Its casts are those of the forward pass: around a backward pass alone, eager's are left out,
+    and the gradients are what they are without it."""
+
+    def outcome(call: Callable[..., Any], cast: bool) -> Any:
+        x = torch.linspace(-1, 1, 9).view(3, 3).requires_grad_()
+        w = x.detach().cos().requires_grad_()
+        with torch.autocast("cpu", enabled=forward):
+            found = result = call(x, w)
+        with torch.autocast("cpu", enabled=cast):
+            for left in reversed(range(order)):
+                loss = found.float().square().sum()
+                (found,) = torch.autograd.grad(loss, x, create_graph=left > 0)
+        return result.detach(), found
+
+    compiled = flambeau.compile(program, backend=backend, fullgraph=True)
+    expected = outcome(program, False)
+    near = 2e-2 if forward and order == 2 else 1e-5  # in half precision, sums in another order
+    for _ in range(2):
+        torch.testing.assert_close(outcome(compiled, backward), expected, rtol=near, atol=near)
+    assert not flambeau.report(compiled).faults
+
+
 SEEN: list[tuple[str, Any]] = []
 
 

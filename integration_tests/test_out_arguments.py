@@ -1,7 +1,8 @@
 """Writes to `out=`: the result and what is written, of each operator that takes one.
 
 In: torch's operation database. Out: for each entry whose eager form takes `out=`, the first sample
-that it accepts. Invariant: the tensor written to is made in the program once and an argument once.
+that it accepts. Invariant: the tensor written to is made in the program once, as a part of another
+once, and an argument once.
 """
 
 from __future__ import annotations
@@ -68,10 +69,17 @@ def test_what_is_written(label: str) -> None:
             result = call(made if len(made) > 1 else made[0])
             return made, result
 
+        def parts() -> Any:
+            whole = [torch.zeros((3, *shape), dtype=dtype) for shape, dtype in shapes]
+            result = call(tuple(w[1] for w in whole) if len(whole) > 1 else whole[0][1])
+            return whole, tree_leaves(result)
+
         def outside(*outs: torch.Tensor) -> Any:
             call(outs if len(outs) > 1 else outs[0])
             return [out.clone() for out in outs]
 
+        compiled = flambeau.compile(parts, backend="aot_eager")
+        torch.testing.assert_close(compiled(), parts(), **CLOSE)
         for backend in ("eager", "aot_eager"):
             compiled = flambeau.compile(inside, backend=backend)
             (made, result), (expected, eager) = compiled(), inside()

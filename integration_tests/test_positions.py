@@ -289,3 +289,55 @@ def test_by_the_meaning_of_programs_for_a_gpu(name: str) -> None:
             assert isinstance(got, IndexError | RuntimeError), values
         else:
             torch.testing.assert_close(got[0], want)
+
+
+MADE = {
+    "a number": lambda: torch.tensor(1), "from the end": lambda: torch.tensor(-1),
+    "int32": lambda: torch.tensor(1, dtype=torch.int32),
+    "a sum": lambda: torch.tensor([0, 1]).sum(),
+    "a part": lambda: torch.arange(3)[2], "filled": lambda: torch.full((), 1),
+    "zero": lambda: torch.zeros((), dtype=torch.long), "beyond": lambda: torch.tensor(7),
+    "a byte": lambda: torch.tensor(1, dtype=torch.uint8), "a flag": lambda: torch.tensor(True),
+}  # fmt: skip
+TAKEN = {
+    "one": lambda x, k: x[k], "both": lambda x, k: x[k, k], "with a slice": lambda x, k: x[k, :2],
+    "behind a slice": lambda x, k: x[:, k], "in a list": lambda x, k: x[[k]],
+    "in a list of two": lambda x, k: x[[k, k]],
+    "with places": lambda x, k: x[k, torch.tensor([0, 2])],
+    "written": lambda x, k: (x.__setitem__(k, 3.0), x)[1],
+    "a column written": lambda x, k: (x.__setitem__((slice(None), k), x[0] * 2), x)[1],
+}  # fmt: skip
+
+
+@pytest.mark.sweep(9)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("taken", TAKEN)
+@pytest.mark.parametrize("made", MADE)
+def test_indices_of_no_dimension_that_the_function_makes(made, taken):
+    """Python reads the number of an integer among them; bytes and flags are masks."""
+
+    def fn(x):
+        y = x * 1
+        found = TAKEN[taken](y, MADE[made]())
+        return found * 2, y
+
+    compiled = flambeau.compile(fn, backend="aot_eager")
+
+    def outcome(run):
+        x = torch.arange(9.0).view(3, 3).requires_grad_()
+        try:
+            found, y = run(x)
+        except IndexError as error:
+            return str(error)[:40]
+        (found.sum() + y.sum()).backward()
+        return found.detach(), found.stride(), y.detach(), x.grad
+
+    expected = outcome(fn)
+    for _ in range(2):
+        found = outcome(compiled)
+        if isinstance(expected, str):
+            assert found == expected
+        else:
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    if made not in ("a byte", "a flag", "beyond"):
+        assert not flambeau.report(compiled).fallbacks

@@ -97,3 +97,65 @@ def test_a_derivative_that_runs_eagerly_is_told() -> None:
     with pytest.warns(flambeau.FlambeauWarning, match="once_differentiable"):
         torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
     assert "once_differentiable" in str(flambeau.report())
+
+
+OF_TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "one gradient a multiple of the other": lambda x, w: (x + 2 * w).sin(),
+    "both the same": lambda x, w: (x + w).sin(),
+    "a part": lambda x, w: (x[:2] + w[1:] * x[:2]).exp(),
+    "products": lambda x, w: (x * w).sin() * x,
+    "apart": lambda x, w: x.sin() + w.cos(),
+    "a random one": lambda x, w: torch.nn.functional.dropout(x + 2 * w, 0.5).sin(),
+}
+
+
+def retained(gradients: list[Tensor]) -> list[Any]:
+    gradients[0].retain_grad()
+    gradients[1].square().sum().backward(retain_graph=True)
+    return [gradients[0].grad]
+
+
+def hooked(gradients: list[Tensor]) -> list[Any]:
+    seen: list[Tensor] = []
+    gradients[0].register_hook(lambda g: seen.append(g.clone()) or g * 2)  # type: ignore[func-returns-value]
+    (gradients[0].sum() + gradients[1].square().sum()).backward(retain_graph=True)
+    return seen
+
+
+def by_the_other(gradients: list[Tensor]) -> list[Any]:
+    return list(torch.autograd.grad(gradients[1].square().sum(), gradients[0], allow_unused=True))
+
+
+def differentiated(gradients: list[Tensor]) -> list[Any]:
+    gradients[0].retain_grad()
+    gradients[1].square().sum().backward(create_graph=True)
+    return [gradients[0].grad]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("ask", [retained, hooked, by_the_other, differentiated])
+@pytest.mark.parametrize("program", OF_TWO)
+def test_gradients_on_which_others_depend(program: str, ask: Any, around: bool) -> None:
+    """What is asked of a gradient, which another one of the same pass is computed from: the
+    derivative of the derivative runs eagerly then, `around` in a compiled function as well."""
+
+    def outcome(function: Any, wrap: Any) -> Any:
+        def run(x: Tensor, w: Tensor) -> Any:
+            result = function(x, w)
+            gradients = [*torch.autograd.grad(result.sum(), (x, w), create_graph=True)]
+            return result, gradients, ask(gradients)
+
+        torch.manual_seed(0)
+        x = torch.tensor([0.5, 1.0, 2.0], requires_grad=True)
+        w = torch.tensor([1.0, 3.0, 2.0], requires_grad=True)
+        result, gradients, found = wrap(run)(x, w)
+        values = [result, *gradients, *found, x.grad, w.grad]
+        return [None if each is None else each.detach() for each in values]
+
+    def compiled(function: Any) -> Any:
+        return flambeau.compile(function, backend="aot_eager")
+
+    expected = outcome(OF_TWO[program], lambda run: run)
+    found = outcome(compiled(OF_TWO[program]), compiled if around else lambda run: run)
+    torch.testing.assert_close(found, expected)

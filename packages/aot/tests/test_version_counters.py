@@ -157,3 +157,35 @@ def test_a_write_through_an_alias_of_what_is_kept(take: int, rows: int) -> None:
         answered += 1
         torch.testing.assert_close(found, expected)
     assert answered
+
+
+OF_INFERENCE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "cloned": lambda x, w: x.clone() * w * w,
+    "computed with": lambda x, w: x.exp().sin() * w.sin(),
+    "another dtype": lambda x, w: x.double() * w * w,
+    "spread": lambda x, w: x.expand(5, 4).clone() * w * w,
+    "a mask": lambda x, w: torch.where(x > 0.5, w * w, 0.0),
+    "a copy of a view": lambda x, w: x.view(2, 2).t().contiguous() @ (w * w).view(2, 2),
+}
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("kind", OF_INFERENCE)
+def test_inference_tensors_count_nothing(kind: str, written: bool) -> None:
+    """A derivative of either order by what was copied of one, whatever is written to it then."""
+
+    def outcome(call: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        with torch.inference_mode():
+            x = torch.linspace(0, 1, 4)
+        w = torch.linspace(1, 2, 4).requires_grad_()
+        result = call(x, w).sum()
+        if written:
+            with torch.inference_mode():
+                x.fill_(7)
+        (first,) = torch.autograd.grad(result, w, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), w)
+        return [result, first, second]
+
+    expected = outcome(OF_INFERENCE[kind])
+    found = outcome(aot.aot_function(OF_INFERENCE[kind], aot.run_as_is))
+    torch.testing.assert_close(found, expected)

@@ -79,7 +79,8 @@ class GraphInfo:
 
 
 GraphCompiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Boxed]
-"""`compiler(gm, example_inputs, info)`; the example inputs are fake tensors."""
+"""`compiler(gm, example_inputs, info)`; the example inputs are fake tensors. What it answers runs
+in whatever autocast is in force, which must see no operator of it: the casts are in the graph."""
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,8 @@ AO0081: a tensor with memory between its elements is given another shape in plac
 AO0082: a tensor gets another size in place (out=) > make a new one
 AO0083: {func} with an out= of {dtype} on CUDA
 AO0084: {func} with out= where a tensor has no elements
-AO0085: {func} with an out= that is a view > use copy_ on the view
+AO0085: {func} with an out= that is a view, whose elements share memory with each other or with what
+    is read > use copy_ on the view
 AO0086: {func} with an out= that was given another shape in place > use copy_
 AO0087: {func} with an out= of another size ({before}, now {shape}) > give it an out of the result's
     size
@@ -340,5 +341,7 @@ AO0174: {func} of a packed sequence, or over an open number of steps, under auto
     outside of autocast
 AO0175: a result is a {cls}, a tensor subclass, whose gradient is of another form > bring it to the
     form of its gradient in this part of the program, as `redistribute` does with a partial sum
+AO0176: gradients of {name} are differentiated in turn, and its caller has a result on which another
+    one depends, and with that the gradients > drop that result before, or return it detached
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

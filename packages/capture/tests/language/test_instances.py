@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 import typing
 
 import pytest
@@ -307,3 +308,63 @@ def test_containers_of_two_things(check):
         return t + 1, found
 
     check(fn, torch.ones(2))
+
+
+def descriptor_of(*ways):
+    """A descriptor with these special methods, which keep the attribute in the instance's dict."""
+    methods = {
+        "__get__": lambda self, owner, kind=None: ("got", owner.__dict__.get("a")),
+        "__set__": lambda self, owner, value: owner.__dict__.update(a=("set", value)),
+        "__delete__": lambda self, owner: owner.__dict__.update(a="deleted"),
+    }
+    return type("Descriptor", (), {way: methods[way] for way in ways})()
+
+
+def read(owner):
+    found = owner.a
+    return found if isinstance(found, tuple | str | int) else type(found).__name__
+
+
+def write(owner):
+    try:
+        owner.a = 5
+    except AttributeError as error:
+        return str(error), owner.__dict__
+    return read(owner), owner.__dict__
+
+
+def delete(owner):
+    try:
+        del owner.a
+    except AttributeError as error:
+        return str(error), owner.__dict__
+    return owner.__dict__
+
+
+WAYS = ("__get__", "__set__", "__delete__")
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("use", [read, write, delete])
+@pytest.mark.parametrize(
+    "ways", [c for n in range(4) for c in itertools.combinations(WAYS, n)], ids="".join
+)
+def test_which_comes_first_the_descriptor_or_the_instance(capture, same, ways, use, own, made):
+    """One that sets and does not get is not asked where the instance has the attribute."""
+    kind = type("Owner", (), {"a": descriptor_of(*ways)})
+
+    def owner():
+        found = kind()
+        if own:
+            found.__dict__["a"] = 3
+        return found
+
+    def run(x, owner=owner):
+        return x + 1, use(owner() if made else owner)
+
+    x = torch.ones(2)
+    given = () if made else (owner(),)
+    expected = run(x, *given)
+    given = () if made else (owner(),)
+    same(capture(run)(x, *given), expected)

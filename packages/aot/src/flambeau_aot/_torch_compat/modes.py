@@ -22,6 +22,23 @@ def without_modes() -> Any:
     return torch.utils._python_dispatch._disable_current_modes()
 
 
+def without_autocast() -> Any:
+    """Context in which autocast sees no operator, unless it is entered inside."""
+    return torch._C._DisableAutocast()
+
+
+def outside_autocast(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The callable, no operator of which is seen by autocast."""
+
+    def run(args: Any) -> Any:
+        if torch._C._is_any_autocast_enabled():
+            with without_autocast():
+                return call(args)
+        return call(args)
+
+    return run
+
+
 def left_alone(call: Callable[..., Any]) -> Callable[..., Any]:
     """The callable, which torch's own capture does not look into where the program has started it:
     `torch.cond` does so when it is called by Python code."""

@@ -62,6 +62,16 @@ def versions(tensors: Sequence[torch.Tensor]) -> list[int]:
     return [tensor._version for tensor in tensors]
 
 
+def kept_with_versions(tensors: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], list[int]]:
+    """Tensors to be kept, and how often each was written to; copies of inference tensors, whose
+    writes nobody counts."""
+    try:
+        return tensors, versions(tensors)
+    except RuntimeError:
+        own = [each.clone() if each.is_inference() else each for each in tensors]
+        return own, versions(own)
+
+
 def no_view(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as a tensor that is a view of nothing: one made with grad disabled must not
     be written to afterwards."""

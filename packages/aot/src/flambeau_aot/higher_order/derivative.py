@@ -13,14 +13,20 @@ those whose values the gradients depend on (a bias that is merely added is not a
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import autograd_nodes, current_value, pytree, raises_when_run
+from flambeau_aot._torch_compat import (
+    autograd_nodes,
+    current_value,
+    pytree,
+    raises_when_run,
+    without_autocast,
+)
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.control_flow import NAMESPACE as BRANCHES
 from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in_over
@@ -136,6 +142,11 @@ def _first(node: fx.Node) -> fx.Node:
     return next(user for user in node.users if isinstance(user.meta["val"], torch.Tensor))
 
 
+Eagerly = Callable[
+    [Mapping[int, torch.Tensor], Sequence[torch.Tensor | None]], Sequence[torch.Tensor | None]
+]
+
+
 def derivative(
     program: InputProgram,
     joint: Joint,
@@ -144,12 +155,14 @@ def derivative(
     symbols: Sequence[int] = (),
     defined: Sequence[int] | None = None,
     create_graph: bool = True,
+    eagerly: Eagerly | None = None,
 ) -> InputProgram:
     """The program of the gradients, of those of `joint.grads` that are not None, in that order.
 
     symbols: the values of the open sizes; the derivative is that of these sizes alone. defined: the
     cotangents there are, all of them by default; a gradient that depends on none of them is None.
     create_graph: whether they are differentiated in turn, for which eager has formulas of its own.
+    eagerly: the same by a run that is not traced, of primals read and of all cotangents.
     Its static tensors and first inputs are the primals read, its further inputs the cotangents.
     Running it raises DoubleBackwardError where the program now does something else than when it was
     first traced.
@@ -165,6 +178,9 @@ def derivative(
         given = dict(zip(static_read, params, strict=True))
         given.update(zip(inputs_read, args[: len(inputs_read)], strict=True))
         tangents = list(args[len(inputs_read) :])
+        if eagerly is not None and not isinstance(tracer, JointTracer):
+            known = dict(zip(defined, tangents, strict=True))
+            return eagerly(given, [known.get(place) for place in range(len(joint.tangents))])
         for index in own:
             if index not in given:
                 given[index] = made = unread_input(joint, index, symbols)
@@ -183,7 +199,11 @@ def derivative(
         shapes = [tuple(item.shape) for item in outputs] == [tuple(t.shape) for t in tangents]
         if not shapes or len(leaves) != len(wanted):
             raise refusal("AO0145", name=program.name)
-        with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
+        with (
+            torch.enable_grad(),
+            torch.autograd.set_multithreading_enabled(False),
+            without_autocast(),
+        ):
             grads = torch.autograd.grad(
                 outputs, leaves, tangents, create_graph=create_graph, allow_unused=True
             )

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import current_value, outside_tracing, pytree
+from flambeau_aot._torch_compat import current_value, outside_tracing, pytree, without_autocast
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.derivative import (
     derivative,
@@ -93,7 +93,8 @@ class _Undefined(torch.autograd.Function):
 
 def _reason(request: Request) -> str:
     """The id of why a derivative runs eagerly."""
-    return "AO0171" if request.undefined else "AO0164" if request.tangents else "AO0153"
+    known = {"AO0171": request.undefined, "AO0164": request.tangents, "AO0176": request.alive}
+    return next((id for id, holds in known.items() if holds), "AO0153")
 
 
 def _ends(
@@ -277,13 +278,12 @@ class Derivatives:
         joint, main, request = self.joint, None if call.request else call.main, call.request
         if main is not None and hasattr(main, "rerun"):
             return gradients(main, main.rerun.seeds(call.cotangents))
+        handed = dict(zip(self.needed.handed, call.read, strict=True))
         own = own_inputs(joint, self.needed.static)
-        starts, values = self._inputs(own, call, main is not None)
+        starts, values = self._inputs(own, handed, call.symbols, main is not None)
         results = self._results([values[index] for index in own], call.symbols)
         ends = _ends(joint, results, values)
-        pairs = [(x, g) for x, g in zip(ends, call.cotangents, strict=True) if g is not None]
-        if any(end is None or end.shape != item.shape for end, item in pairs):
-            raise refusal("AO0145", name=self.program.name)
+        pairs = self._pairs(ends, call.cotangents)
         wanted = [starts[index] for index in own if joint.grads[index] is not None]
         if main is not None:
             main.rerun = Run(ends, wanted)
@@ -295,7 +295,7 @@ class Derivatives:
         if request and request.asked:
             whole = dict.fromkeys(request.asked)
             wanted = [inner[place] for place in request.asked]
-        reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
+        reached = [(end, item) for end, item in pairs if end.requires_grad]
         if request and request.undefined:
             known = [end for end in ends if end is not None and end.requires_grad]
             with torch.enable_grad():
@@ -308,19 +308,50 @@ class Derivatives:
             found = pulled_back(reached, wanted, kept, retain_graph=kept)
         return linked(request.main, found, inner) if request and kept else found
 
+    def _pairs(
+        self, ends: Sequence[torch.Tensor | None], cotangents: Sequence[Gradient]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What a run has made, with the cotangents that there are."""
+        given = [(x, g) for x, g in zip(ends, cotangents, strict=True) if g is not None]
+        pairs = [(end, item) for end, item in given if end is not None]
+        if len(pairs) < len(given) or any(end.shape != item.shape for end, item in pairs):
+            raise refusal("AO0145", name=self.program.name)
+        return pairs
+
+    def _run_inside(
+        self,
+        known: Mapping[int, torch.Tensor],
+        cotangents: Sequence[Gradient],
+        symbols: Sequence[int],
+    ) -> Sequence[Gradient]:
+        """The gradients where a derivative of theirs is made by a run in eager: a part of it."""
+        own = own_inputs(self.joint, self.needed.static)
+        starts, values = self._inputs(own, known, symbols, leaves=False)
+        results = self._results([values[index] for index in own], symbols)
+        pairs = self._pairs(_ends(self.joint, results, values), cotangents)
+        wanted = [starts[index] for index in own if self.joint.grads[index] is not None]
+        reached = [(end, item) for end, item in pairs if end.requires_grad]
+        if not wanted or not reached:
+            return [None] * len(wanted)
+        with without_autocast():
+            return pulled_back(reached, wanted, kept=True)
+
     def _inputs(
-        self, own: Sequence[int], call: DerivativeCall, leaves: bool
+        self,
+        own: Sequence[int],
+        known: Mapping[int, torch.Tensor],
+        symbols: Sequence[int],
+        leaves: bool,
     ) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
         """By primal, what is differentiated by, and what the program is run on; `leaves`: the
         former are leaves, of no graph around the run."""
-        handed = dict(zip(self.needed.handed, call.read, strict=True))
         starts: dict[int, torch.Tensor] = {}
         values: dict[int, torch.Tensor] = {}
         for index in own:
             if index in self.needed.read:
-                given = handed[index] if index in handed else self.joint.static[index]
+                given = known[index] if index in known else self.joint.static[index]
             else:
-                given = unread_input(self.joint, index, call.symbols).zero_()
+                given = unread_input(self.joint, index, symbols).zero_()
                 given.requires_grad_(index in self.joint.wanting)
             if index in self.needed.kept and index in self.joint.wanting:
                 given = given.detach().requires_grad_()
@@ -373,7 +404,15 @@ class Derivatives:
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
     ) -> Compiled:
         name = f"{self.name}_derivative"
-        program = derivative(self.program, self.joint, self.needed, name, symbols, defined)
+        program = derivative(
+            self.program,
+            self.joint,
+            self.needed,
+            name,
+            symbols,
+            defined,
+            eagerly=lambda known, cotangents: self._run_inside(known, cotangents, symbols),
+        )
         # Objects of their own: that two cotangents are one tensor now holds for this call only.
         own = [_of_its_own(item) for item in examples]
         with self.ambience.restored():
@@ -382,6 +421,7 @@ class Derivatives:
         read = read_after_all(compiled.joint)
         if read:
             raise refusal("AO0154", name=self.name, read=", ".join(read))
+        compiled.derive(self.told, self.apart)
         return compiled
 
 

@@ -410,8 +410,7 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     if any(not tensor.numel() for tensor in (out, *call.args) if isinstance(tensor, torch.Tensor)):
         raise refusal("AO0084", func=name)
     if base is not out:
-        # Functionalization would put a result of another size into the base unseen.
-        raise refusal("AO0085", func=name)
+        return _written_to_a_view(out, call, layouts)
     if is_functional(out) and has_metadata_mutation(out):
         raise refusal("AO0086", func=name)
     failure: Exception | None = None
@@ -431,6 +430,20 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
         given = {key: value for key, value in call.kwargs.items() if key != "out"}
         out.copy_(call.func(*call.args, **given))
     return result
+
+
+def _written_to_a_view(out: torch.Tensor, call: Call, layouts: Layouts) -> torch.Tensor:
+    """The same where `out` is a view: the result in memory of its own, then a copy of that.
+    Functionalization would put one of another size into the base unseen."""
+    others = [tensor for tensor in tensors_in([call.args, call.kwargs]) if tensor is not out]
+    repeated = any(step == 0 and size > 1 for size, step in zip(out.shape, out.stride()))
+    if repeated or any(base_of(tensor) is base_of(out) for tensor in others):
+        raise refusal("AO0085", func=call.name)
+    own = out.new_empty_strided(tuple(out.shape), tuple(out.stride()))
+    keeping_size(own, replace(call, kwargs={**call.kwargs, "out": own}), layouts)
+    copy = Call(torch.Tensor.copy_, (out, own), {})
+    write_on_copy(out, copy, layouts)
+    return out
 
 
 def keeping_strides(outs: Sequence[torch.Tensor], call: Call) -> Any:

@@ -25,6 +25,7 @@ from flambeau_aot._torch_compat import (
     raise_version,
     replace_value,
     version,
+    without_autocast,
 )
 from flambeau_aot.errors import AotError, is_refusal
 from flambeau_aot.inputs.memory_overlap import steps_from
@@ -195,7 +196,7 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
         torch.autograd.set_multithreading_enabled(False),
     ):
         late.begin()
-        with late:
+        with late, without_autocast():  # whatever is in force around the forward pass
             leaves = [leaf for _, leaf in wanted]
             grads = _gradients(tracer, effects.ends, leaves, tangents)
         for given, value in zip(tangents, values, strict=True):

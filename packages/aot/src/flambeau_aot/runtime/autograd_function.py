@@ -30,6 +30,7 @@ from flambeau_aot._torch_compat import (
     as_view,
     backward_keeps_graph,
     hooks_may_change_values,
+    kept_with_versions,
     no_view,
     pass_accumulates,
     saved_tensors_released,
@@ -49,7 +50,13 @@ from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import streams
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.result_nodes import Request, ResultNodes, arrived, own_results
+from flambeau_aot.runtime.result_nodes import (
+    Request,
+    ResultNodes,
+    arrived,
+    own_results,
+    still_there,
+)
 from flambeau_aot.runtime.saved_values import (
     Crossing,
     DerivativeCall,
@@ -118,6 +125,12 @@ class Differentiation:
         """Whether something saved is not read for every cotangent."""
         every = len(self.plan.differentiable)
         return any(len(readers) < every for readers in self.crossing.readers_of)
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether a backward pass that keeps no graph leaves less than another one needs: reading
+        what was saved raises then."""
+        return bool(self.crossing.saved) or self.once or any(self.plan.freed_with)
 
     @cached_property
     def in_turn(self) -> bool:
@@ -211,7 +224,10 @@ class Differentiation:
         if higher.unrepeatable or (higher.refusal and torch.is_grad_enabled()):
             raise DoubleBackwardError(higher.refusal)
         alone = not self.in_turn and not hasattr(ctx, "rest")
-        saved = ctx.saved_tensors if alone else self.read_for(ctx, given, self.in_turn)
+        if alone:
+            saved = ctx.saved_tensors if self.is_freed else ()
+        else:
+            saved = self.read_for(ctx, given, self.in_turn)
         pairs = zip(crossing.saved, saved, strict=False)
         known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
         if self.kept:
@@ -240,6 +256,13 @@ class Differentiation:
         self, ctx: Any, given: Sequence[Any], request: Request | None = None
     ) -> tuple[Any, ...]:
         """The gradients as part of the autograd graph."""
+        if (
+            request is None
+            and torch.is_grad_enabled()
+            and still_there(ctx)
+            and not self._why_whole()
+        ):
+            request = Request(ctx, {}, alive=True)
         found = self.crossing.by_primal(self.derive(ctx, given, request))
         defined = self.crossing.defined(found, given)
         if any(item is None for item in given):
@@ -309,12 +332,16 @@ class Differentiation:
         given = [grads.get(output) for output in self.plan.differentiable]
         return self.derive(ctx, given, Request(ctx, {}, asked))
 
-    def _refuse_parts(self) -> None:
-        why = self.refusal
-        if transforms_active() or within_older_vmap():
-            why = "its backward pass runs inside of vmap"
+    def _why_whole(self) -> str:
+        """Why the program is not run again for parts of its gradients; "" where it can be."""
         if self.crossing.late:
-            why = "its backward part writes to an input"
+            return "its backward part writes to an input"
+        if transforms_active() or within_older_vmap():
+            return "its backward pass runs inside of vmap"
+        return self.refusal
+
+    def _refuse_parts(self) -> None:
+        why = self._why_whole()
         if why:
             raise refusal("AO0157", why=why)
 
@@ -406,8 +433,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {display(constant)}")
     if own.kept:
         kept = [before.get(index, f"primals[{index}]") for index in own.kept]
-        lines.append(f"    ctx.held = {display(kept)}")
-        lines.append("    ctx.versions = versions(ctx.held)")
+        lines.append(f"    ctx.held, ctx.versions = kept_with_versions({display(kept)})")
     lines.append(f"    return {display([*given, *['anchor'] * own.once])}")
     scope: dict[str, Any] = {
         "new_anchor": new_anchor,
@@ -416,6 +442,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
+        "kept_with_versions": kept_with_versions,
         "as_view": as_view,
         "no_view": no_view,
         "view_again": replay,
@@ -490,7 +517,7 @@ def _backward(
         freed = frozenset().union(*plan.freed_with)  # by a backward pass of all
         left = own.in_turn and len(freed) < len(plan.differentiable)
         lines.append(f"    args = {read}" + f" if {some} else [*ctx.saved_tensors]" * (not left))
-    elif crossing.saved or own.once or any(plan.freed_with):
+    elif own.is_freed:
         lines.append("    args = [*ctx.saved_tensors]")  # which raises once eager's are freed
     else:
         lines.append("    args = []")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import kernel_of
+from flambeau_aot._torch_compat import kernel_of, outside_autocast
 from flambeau_aot.interface import Boxed
 from flambeau_aot.runtime.check import AS_IS, Checked
 
@@ -72,8 +72,8 @@ _WHATEVER_STRIDES = {torch.ops.aten.view.default: torch.ops.aten.reshape.default
 
 
 def boxed(gm: fx.GraphModule) -> Boxed:
-    """Run a graph module as it is, operator by operator."""
-    call = defined("graph", *_program(gm))
+    """Run a graph module as it is, operator by operator; its casts are operators of its own."""
+    call = outside_autocast(defined("graph", *_program(gm)))
     setattr(call, AS_IS, True)
     return call
 

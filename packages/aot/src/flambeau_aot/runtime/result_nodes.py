@@ -42,7 +42,7 @@ class Request:
     cotangents as a whole: what other results would add to them is dropped. `asked`: results whose
     gradients are wanted in the place of those of primals, what comes to one through another left
     out. tangents: the gradients have some. undefined: all cotangents are, and derivatives of a
-    user's run all the same.
+    user's run all the same. alive: the caller still has what the gradients depend on.
     """
 
     main: Any
@@ -50,6 +50,7 @@ class Request:
     asked: Sequence[int] = ()
     tangents: bool = False
     undefined: bool = False
+    alive: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,6 +251,12 @@ def _requested(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) ->
         alive = {item.place for item in known if item.tensor() is not None}
         run &= observed if refusal else observed | alive
     return tuple(sorted(run))
+
+
+def still_there(main: Any) -> bool:
+    """Whether the caller has a result that others depend on: of gradients that are differentiated
+    in turn, which depend on it too, it may ask what they give to that result."""
+    return any(item.tensor() is not None for item in getattr(main, "depended", ()))
 
 
 def _sent(main: Any) -> Sent:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 set_grad_enabled = torch._C._set_grad_enabled
 enter_autocast = torch.amp.autocast_mode._enter_autocast
 exit_autocast = torch.amp.autocast_mode._exit_autocast
+# a context in which autocast sees no operator, unless it is entered inside
+without_autocast = torch._C._DisableAutocast
 # what a `torch.autocast` object was made of, in the order of its arguments
 AUTOCAST_SETTINGS = ("device", "fast_dtype", "_enabled", "_cache_enabled")
 enter_inference = torch.autograd.grad_mode._enter_inference_mode

@@ -125,6 +125,20 @@ def _leads_to(
     return False
 
 
+def set_again(body: CodeBody, stores: Collection[Instruction]) -> bool:
+    """Whether one of these instructions may be run after one of them was."""
+    following, found = successors(body), set[Instruction]()
+    pending = [goal for store in stores for goal in following[store]]
+    while pending:
+        instruction = pending.pop()
+        if instruction in stores:
+            return True
+        if instruction not in found:
+            found.add(instruction)
+            pending += following[instruction]
+    return False
+
+
 def keep(body: CodeBody, kept: Collection[Instruction]) -> CodeBody:
     """The body with only these instructions; regions shrink to what is left of them."""
     where = positions_in(body)

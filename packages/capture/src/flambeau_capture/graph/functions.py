@@ -332,15 +332,16 @@ def autograd_call(
     cases: tuple[UndefinedCase, ...],
     spec: tuple[int, int, int, tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
     once: bool,
+    name: str,
     *tensors: Tensor,
 ) -> Any:
-    """A `torch.autograd.Function` of its bodies. cases: with `set_materialize_grads(False)`, the
-    backward for derivatives of which some are undefined. spec: how many of the tensors are its
-    arguments, how many results it has, where what is kept for the backward body ends (after that it
-    is kept for the cases, or unread), which of the values that it keeps autograd is to watch for
-    writes, which results have no derivative, and which are arguments written to. once: whether it
-    is marked with `once_differentiable`."""
-    return _apply(_KINDS[once, bool(cases)], forward, backward, cases, spec, *tensors)
+    """A `torch.autograd.Function` of its bodies, whose errors have this name. cases: with
+    `set_materialize_grads(False)`, the backward for derivatives of which some are undefined. spec:
+    how many of the tensors are its arguments, how many results it has, where what is kept for the
+    backward body ends (after that it is kept for the cases, or unread), which of the values that it
+    keeps autograd is to watch for writes, which results have no derivative, and which are arguments
+    written to. once: whether it is marked with `once_differentiable`."""
+    return _apply(_kind(name, once, bool(cases)), forward, backward, cases, spec, *tensors)
 
 
 UndefinedCase = tuple[tuple[bool, ...], Body | tuple[str, str], tuple[int, int]]
@@ -412,6 +413,12 @@ _KINDS: dict[tuple[bool, bool], type[torch.autograd.Function]] = {
     (True, False): _OnceFunction,
     (True, True): _BareOnceFunction,
 }
+
+
+@functools.lru_cache
+def _kind(name: str, once: bool, bare: bool) -> type[torch.autograd.Function]:
+    """A class that autograd's errors name as the program's."""
+    return type(name, (_KINDS[once, bare],), {})
 
 
 def _apply(kind: type[torch.autograd.Function], *arguments: Any) -> Any:

@@ -40,7 +40,7 @@ class Assumptions:
         self, code: CodeType, origin: CodeType, options: Options, dynamics: DynamismTracker
     ) -> None:
         self._code = code
-        self._origin = origin  # of a resumption, the code that broke
+        self.origin = origin  # of a resumption, the code that broke
         self._dynamics = dynamics
         self.options = options
         self.guards = GuardSet(code)
@@ -84,7 +84,7 @@ class Assumptions:
 
     def steady(self, source: Source, tensor: Any) -> bool:
         """Whether the elements of a small tensor may be assumed: no others were seen before."""
-        return self.options.nopython or self._dynamics.steady(self._origin, source, tensor)
+        return self.options.nopython or self._dynamics.steady(self.origin, source, tensor)
 
     def resized(self, source: Source, length: int) -> bool:
         """Whether a container of the program was seen with another length."""

@@ -17,7 +17,7 @@ from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.dicts import DictValue
-from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue, given_before
 from flambeau_capture.values.functions.call_rules import (
     OWN,
     Action,
@@ -49,9 +49,11 @@ def bind(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> dict[str,
     found.update((name, value) for name, value in kwargs.items() if name in by_name)
     if any(name not in found for name in positional):
         defaults = fn.defaults()
+        given_before(tx, defaults)
         found = {**dict(zip(positional[len(positional) - len(defaults) :], defaults)), **found}
     if any(name not in found for name in keyword_only):
         named = fn.kwdefaults()
+        given_before(tx, named.values())
         found = {**{name: named[name] for name in keyword_only if name in named}, **found}
     if any(name not in found for name in (*positional, *keyword_only)):
         _refuse(tx, fn, args, kwargs)

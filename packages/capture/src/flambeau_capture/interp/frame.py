@@ -333,7 +333,8 @@ def make_cells(frame: Frame) -> None:
     """Cells of the frame's own variables (arguments among them) and of its function's closure."""
     code = frame.code
     for name in code.co_cellvars:
-        frame.cells[name] = CellValue(frame.variables.pop(name, None), name=name, tx=frame.tx)
+        found = frame.variables.pop(name, None)
+        frame.cells[name] = CellValue(found, name=name, tx=frame.tx, owner=code)
     if frame.function is not None and code.co_freevars:
         for name, cell in zip(code.co_freevars, frame.function.closure()):
             frame.cells[name] = cell

@@ -100,7 +100,9 @@ class TopFrame(Frame):
         self.given = [*_given(arguments.values())]
         for name in code.co_cellvars:
             pending = own.untouched(name)
-            self.cells[name] = CellValue(name=name, own=True, pending=pending, tx=session)
+            self.cells[name] = CellValue(
+                name=name, own=True, pending=pending, tx=session, owner=session.origin
+            )
         if any(name.startswith("___") for name in arguments):  # a resume function makes its stack
             names = [one.opname for one in self.prepared.body.instructions]
             session.own_from = names.index("JUMP") + 1
@@ -109,8 +111,9 @@ class TopFrame(Frame):
             pending = (free[name], ClosureSource(name)) if name in free else None
             where = ClosureSource(name)
             cell = self.cells[name] = CellValue(
-                name=name, own=True, real=real, source=where, pending=pending, tx=session
-            )
+                name=name, own=True, real=real, source=where, pending=pending, tx=session,
+                owner=session.origin if name in session.origin.co_cellvars else None,
+            )  # fmt: skip
             session.heap.know(real, cell)
 
     def untouched_objects(self) -> Iterable[Any]:

@@ -117,6 +117,7 @@ class SymbolicTracer(Assumptions):
         #: how many calls of `Tensor.__torch_function__` are under way
         self.as_plain = int(compat.torch_function_state() > 0)
         self.has_generators = False  # whether the program has made any
+        self.run_later = ""  # what autograd is to run later, while it is interpreted
         self.unheld: list[GeneratorValue] = []
         self._generators: WeakSet[GeneratorValue] = WeakSet()
         self._names = names

@@ -93,7 +93,7 @@ def _hook_in_graph(
         return tx.call(hook, [derivative], {})
 
     before = versions(tx)
-    body = capture_body(tx, "a hook of a tensor", run)
+    body = capture_body(tx, "a hook of a tensor", run, later=True)
     must_only_compute(tx, body, [fake], before)
     record_call(tx, hook_call, (body.node, tensor.node), body.lifted)
     tx.heap.changed()

@@ -126,7 +126,7 @@ class ModuleHooks(Value):
             places = [at for at, x in enumerate(given[changed]) if x is not None]
             return TupleValue([answer.parts()[place] for place in places])
 
-        body = capture_body(tx, "a backward hook of a module", run)
+        body = capture_body(tx, "a backward hook of a module", run, later=True)
         must_only_compute(tx, body, like, before)
         return body
 

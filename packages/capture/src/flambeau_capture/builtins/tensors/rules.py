@@ -30,6 +30,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (nested_lists.of_scalars, ("tensor", "as_tensor")),
     (nested_lists.shape_as_tensor, ("_shape_as_tensor",)),
     (random.draw, (*random.FUNCTIONS, *random.FILLED)),
+    (constant_data.number_as_key, ("getitem", "setitem")),
     (constant_data.write, ("setitem",)),
     (scalars.within_size, ("getitem", "setitem")),
     (open_choices.cut_off, ("getitem",)),

@@ -10,6 +10,7 @@ import sys
 import types
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -44,6 +45,7 @@ from flambeau_capture.values.higher_order.context_managers import answered_outsi
 from flambeau_capture.values.numpy.arrays import ArrayValue
 from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.registry import trusted_name
 from flambeau_capture.values.tensors.graph_calls import check_all, graph_call, require_number
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -87,7 +89,16 @@ STATE_QUESTIONS: dict[Any, None] = {}
 def _state(*fns: Any) -> None:
     """Questions about the state of this thread: answered now, guarded by the state check."""
     STATE_QUESTIONS.update(dict.fromkeys(fns))
-    pure(*fns)
+    for fn in fns:
+        handles(fn, action=Action.EVALUATE)(partial(_answer_now, fn))
+
+
+def _answer_now(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    asked_by = tx.frames[-1].scope.namespace.get("__name__")
+    if tx.run_later and not trusted_name(str(asked_by)):
+        tx.heap.changed()
+        raise Break("FB0025", f"{tx.run_later} asks {name_of(fn)}, which is known when that is run")
+    return evaluate_call(tx, fn, args, kwargs)
 
 
 _state(
@@ -106,7 +117,7 @@ def _older_query(fn: Any) -> None:
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            found = evaluate_call(tx, fn, args, kwargs)
+            found = _answer_now(fn, tx, args, kwargs)
         for each in said:
             text, category = Constant(str(each.message)), tx.wrap_new(each.category)
             tx.call(tx.wrap_new(warnings.warn), [text, category], {})

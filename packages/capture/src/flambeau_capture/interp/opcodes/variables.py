@@ -13,6 +13,11 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.spelling import NULL_ABOVE
 from flambeau_capture.interp.frame import NULL, Frame
+from flambeau_capture.interp.later_reads import (
+    must_stay_attribute,
+    must_stay_global,
+    must_stay_in_cell,
+)
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import UserError, Value
@@ -111,7 +116,8 @@ def delete_fast(frame: Frame, instruction: Instruction) -> None:
 def make_cell(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
     if name not in frame.cells:  # an inlined comprehension's own
-        frame.cells[name] = CellValue(frame.variables.pop(name, None), name=name, tx=frame.tx)
+        found = frame.variables.pop(name, None)
+        frame.cells[name] = CellValue(found, name=name, tx=frame.tx, owner=frame.code)
 
 
 @opcode("LOAD_CLOSURE")
@@ -131,6 +137,8 @@ def push_cell(frame: Frame, name: str) -> None:
             words = f"cannot access free variable '{name}' where it is not associated with a value"
             _undefined(frame, name, f"{words} in enclosing scope")
         unbound(frame, name)
+    if frame.tx.run_later:
+        must_stay_in_cell(frame, name, frame.cells[name])
     frame.push(content)  # type: ignore[arg-type]
 
 
@@ -159,6 +167,8 @@ def load_global(frame: Frame, instruction: Instruction) -> None:
 def global_value(frame: Frame, name: str) -> Value:
     found = frame.scope.load(frame.tx, name)
     if found is not None:
+        if frame.tx.run_later:
+            must_stay_global(frame, name, found)
         return found
     if name not in frame.scope.namespace and not name.startswith("__"):
         frame.tx.guard(ConstantSource(frame.scope.namespace, "globals"), "DICT_NOT_CONTAINS", name)
@@ -187,7 +197,7 @@ def delete_global(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_ATTR")
 def load_attr(frame: Frame, instruction: Instruction) -> None:
-    found = frame.tx.get_attr(frame.pop(), str(instruction.argval))
+    found = attribute(frame, frame.pop(), str(instruction.argval))
     if instruction.flags.method:
         push_method(frame, found)
     else:
@@ -196,7 +206,14 @@ def load_attr(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LOAD_METHOD")
 def load_method(frame: Frame, instruction: Instruction) -> None:
-    push_method(frame, frame.tx.get_attr(frame.pop(), str(instruction.argval)))
+    push_method(frame, attribute(frame, frame.pop(), str(instruction.argval)))
+
+
+def attribute(frame: Frame, obj: Value, name: str) -> Value:
+    found = frame.tx.get_attr(obj, name)
+    if frame.tx.run_later:
+        must_stay_attribute(frame.tx, obj, name, found)
+    return found
 
 
 def push_method(frame: Frame, found: Value) -> None:

@@ -389,3 +389,21 @@ def make_tuple(kind: type, items: Iterable[Any]) -> Any:
     if hasattr(kind, "_fields"):
         return tuple.__new__(kind, items)
     return kind(items)
+
+
+_MUTABLE = (list, dict, set, bytearray, collections.deque)
+
+
+def is_mutable(value: Value) -> bool:
+    """Whether a value is a container that may be written to, or holds one."""
+    if isinstance(value, TupleValue):
+        return any(map(is_mutable, value.parts()))
+    kind: Any = getattr(value, "cls", None)
+    return isinstance(kind, type) and issubclass(kind, _MUTABLE)
+
+
+def given_before(tx: Tracer, values: Iterable[Value]) -> None:
+    """Refuse a container that a function brings along into what autograd runs later."""
+    if tx.run_later and any(map(is_mutable, values)):
+        tx.heap.changed()
+        raise Break("FB0025", f"{tx.run_later} reads a container that a function was made with")

@@ -21,7 +21,12 @@ from flambeau_capture.values.argument_errors import check_call, check_method
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, objects_of
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
-from flambeau_capture.values.containers.sequences import Pending, TupleValue, existing_sequence
+from flambeau_capture.values.containers.sequences import (
+    Pending,
+    TupleValue,
+    existing_sequence,
+    given_before,
+)
 from flambeau_capture.values.functions.call_rules import (
     Action,
     describe_call,
@@ -191,6 +196,7 @@ class PartialValue(Value):
         return super().call_method(tx, name, args, kwargs)
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
+        given_before(tx, [*self.args, *self.kwargs.values()])
         return self.fn, [*self.args, *args], {**self.kwargs, **kwargs}
 
     def rebuild(self, writer: Any) -> None:

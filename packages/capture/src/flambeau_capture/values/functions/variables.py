@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import types
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ class CellValue(Value):
     pending: tuple[Any, Source] | None = None
     tx: Any = None
     written: bool = False
+    owner: types.CodeType | None = None  # whose variable it is, where that is known
 
     @property
     def content(self) -> Value | None:
@@ -122,6 +124,7 @@ class GlobalsScope:
         self.own = own  # whether they are the globals of the frame under capture
         self.written: dict[str, Value | None] = {}
         self._moved: set[str] = set()  # names that were deleted, then set
+        self.set_once: Collection[str] | None = None  # names that its module's code sets once
         self.source = ConstantSource(namespace, f"globals of {namespace.get('__name__')}")
 
     def load(self, tx: Tracer, name: str) -> Value | None:

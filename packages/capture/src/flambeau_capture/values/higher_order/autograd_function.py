@@ -19,11 +19,11 @@ from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import autograd_call
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, is_none
-from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue, is_mutable
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.higher_order.bodies import inside
-from flambeau_capture.values.objects.attributes import class_attribute, find_in_class
+from flambeau_capture.values.objects.attributes import Instance, class_attribute, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.tensors.graph_calls import record_call
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -44,12 +44,18 @@ class ContextValue(Value):
         #: what its methods were given last
         self.given: dict[str, list[Value]] = {name: [] for name in _METHODS}
         self.attributes: dict[str, Value] = {}
+        self.arguments: list[Value] = []  # what the function was called with
         self.unpacked = False
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.attributes:
-            return self.attributes[name]
+            known = self.attributes[name]
+            if tx.run_later and self.is_shared(known):
+                raise Break("FB0025", f"{tx.run_later} reads {known.describe()} in {name!r} of ctx")
+            return known
         if name == "saved_tensors":
+            if not tx.run_later:  # nothing is saved until forward is over
+                return TupleValue([])
             self.unpacked = True
             return TupleValue(self.given["save_for_backward"])
         if name == "needs_input_grad":
@@ -58,10 +64,23 @@ class ContextValue(Value):
             return BoundMethod(self, name)
         found = find_in_class(self.kind, name)
         if found is not None and not hasattr(torch.autograd.Function, name):
+            if tx.run_later and isinstance(found[1], int | float | str | torch.Tensor):
+                raise Break("FB0025", f"{tx.run_later} reads {name!r} of its class")
             return class_attribute(tx, self, self.kind, name)
         if hasattr(torch.autograd.function.FunctionCtx, name) or found is not None:
             raise Break(NO_FUNCTION, f"{name} of {self.describe()}")
         self.lacks(tx, name)
+
+    def is_shared(self, value: Value) -> bool:
+        """Whether a value is a container, or an object that is not the program's yet, which more
+        than the context has."""
+        if isinstance(value, TupleValue):
+            return any(map(self.is_shared, value.parts()))
+        if not (is_mutable(value) or isinstance(value, Instance)):
+            return False
+        reached = (each for given in self.arguments for each in (given, *given.holds()))
+        known = value.source is not None and not isinstance(value, Instance)
+        return known or (value.source is None and any(value is each for each in reached))
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         tx.heap.changed()
@@ -141,23 +160,26 @@ class _Application:
         self.name = kind.python_class.__name__
         self.tensors = [value for value in given if isinstance(value, TensorValue)]
         self.needs = tuple(
-            isinstance(value, TensorValue) and bool(value.fake.requires_grad) and grad_mode
-            for value in given
+            isinstance(value, TensorValue) and bool(value.fake.requires_grad) for value in given
         )
+        self.followed = grad_mode and any(self.needs)
 
     def record(self, grad_mode: bool) -> Value:
         tx = self.tx
         ctx = self.ctx = ContextValue(self.kind.python_class, self.needs)
+        ctx.arguments = self.given
         with inside(tx, f"forward of {self.name}") as forward:
             self.forward = forward
             inner = [self._argument(forward, value) for value in self.given]
             result = self._forward(ctx, inner)
             outputs = result.parts() if isinstance(result, SequenceValue) else [result]
             results = [value for value in outputs if isinstance(value, TensorValue)]
-            if not results or not all(isinstance(v, TensorValue | Constant) for v in outputs):
+            if not results or not all(isinstance(v, TensorValue) or _is_plain(v) for v in outputs):
                 raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
             if isinstance(result, SequenceValue) and result.cls is not tuple:
                 raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
+            if any(value.node.graph is not forward.graph for value in results):
+                raise Break(NO_FUNCTION, f"forward of {self.name} answers a tensor from outside")
             nodes = [forward.localize(value.node) for value in results]
             without = _places(results, ctx.given["mark_non_differentiable"])
             marked = ctx.given["mark_dirty"]
@@ -196,12 +218,23 @@ class _Application:
         found = find_in_class(self.kind.python_class, "backward")
         once = found is not None and compat.is_once_differentiable(found[1])
         made = record_call(
-            tx, autograd_call, (*bodies, spec, once), [*(v.node for v in self.tensors), *lifted]
+            tx,
+            autograd_call,
+            (*bodies, spec, once, self.name),
+            [*(v.node for v in self.tensors), *lifted],
         )
         assert isinstance(made, SequenceValue)
         answers = list(made.parts())
         for place in dirty:  # the argument itself, as the program may ask
             answers[place] = self.given[_places(inner, [results[place]])[0]]
+        last = {id(value): answers[place] for place, value in enumerate(results)}
+        entered = {
+            id(value) for value in inner
+        }  # each time that one is returned, a view of its own
+        answers = [
+            answers[place] if id(value) in entered else last[id(value)]
+            for place, value in enumerate(results)
+        ]
         written = [answers[place] for place in dirty]
         nodes_written = {value.node for value in written if isinstance(value, TensorValue)}
         tx.graph.written_by_functions.update(dict.fromkeys(_calls(made), nodes_written))
@@ -275,9 +308,9 @@ class _Application:
     def _answers(self, count: int, derivatives: Callable[[GraphBuilder], list[Value]]) -> Body:
         """The body that answers `count` derivatives, and the nodes that it needs of forward."""
         tx = self.tx
-        if not any(self.needs):
+        if not self.followed:
             return fx.GraphModule(torch.nn.Module(), _nothing(count, len(self.tensors))), []
-        with inside(tx, f"backward of {self.name}", self.forward) as body:
+        with inside(tx, f"backward of {self.name}", self.forward, later=True) as body:
             given = [self.ctx, *derivatives(body)]
             found = tx.call(tx.get_attr(self.kind, "backward"), given, {})
             parts = unpack(tx, found) if isinstance(found, SequenceValue) else [found]
@@ -303,6 +336,13 @@ def _patterns(results: int, without: Sequence[int]) -> list[tuple[bool, ...]]:
 
 
 _MOST_RESULTS = 3  # the program's backward is interpreted once for each set of them
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a value holds no tensor, and never changes."""
+    if isinstance(value, TupleValue):
+        return all(map(_is_plain, value.parts()))
+    return isinstance(value, Constant)
 
 
 def _text(error: Value) -> str:

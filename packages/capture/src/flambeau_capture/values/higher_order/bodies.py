@@ -9,13 +9,14 @@ Python values in tuples, lists and dicts; whatever else it does is a graph break
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.identity import known_in
@@ -39,17 +40,24 @@ class Captured:
 
 
 @contextmanager
-def inside(tx: Tracer, what: str, outer: GraphBuilder | None = None) -> Iterator[GraphBuilder]:
-    """Interpretation inside a body, for the extent of a block."""
+def inside(
+    tx: Tracer, what: str, outer: GraphBuilder | None = None, later: bool = False
+) -> Iterator[GraphBuilder]:
+    """Interpretation inside a body, for the extent of a block.
+
+    later: autograd runs it, outside of what is in force here, when the program may have changed
+    what it reads.
+    """
     body = GraphBuilder(outer or tx.graph)
     before, tx.graph = tx.graph, body
+    running, tx.run_later = tx.run_later, what if later else tx.run_later
     grad_mode = torch.is_grad_enabled()
     changes: dict[int, Any] = {}
     try:
-        with tx.heap.separate() as changes:
+        with tx.heap.separate() as changes, compat.without_autocast() if later else nullcontext():
             yield body
     finally:
-        tx.graph = before
+        tx.graph, tx.run_later = before, running
         if changes:
             tx.heap.changed()  # capture starts again: what was changed is not kept
     if changes:
@@ -63,9 +71,11 @@ def _describe(value: Any) -> str:
     return value.describe() if isinstance(value, Value) else type(value).__name__
 
 
-def capture_body(tx: Tracer, what: str, run: Callable[[GraphBuilder], Value]) -> Captured:
+def capture_body(
+    tx: Tracer, what: str, run: Callable[[GraphBuilder], Value], later: bool = False
+) -> Captured:
     """The graph of what `run` interprets; its arguments are those that `run` adds to the body."""
-    with inside(tx, what) as body:
+    with inside(tx, what, later=later) as body:
         result = run(body)
         body.set_output(structure(tx, result, what))
     module, lifted = body.finish_body()

@@ -98,10 +98,16 @@ def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
     return None
 
 
-def overrides_instance(found: Any) -> bool:
-    """Whether what a class has under a name comes before what an instance has under it."""
+def sets_attribute(found: Any) -> bool:
+    """Whether what a class has under a name sets and deletes the attribute of an instance."""
     kind = type(found)
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def overrides_instance(found: Any) -> bool:
+    """Whether what a class has under a name is read before what an instance has under it: what only
+    sets the attribute is not."""
+    return sets_attribute(found) and hasattr(type(found), "__get__")
 
 
 #: Built-in classes that look for attributes elsewhere than in the class and the instance's own.

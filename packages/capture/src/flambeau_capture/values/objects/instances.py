@@ -37,6 +37,7 @@ from flambeau_capture.values.objects.attributes import (
     layout_of,
     overrides_instance,
     property_lacks,
+    sets_attribute,
     written_attribute,
 )
 from flambeau_capture.values.objects.classes import ClassValue
@@ -223,7 +224,7 @@ class ObjectValue(SpecialMethods, Instance):
             if own is not None:  # as long as the class has no descriptor that comes first
                 found = in_class[1] if in_class is not None else None
                 assume_entry(tx, self.python_class, name)
-                if hasattr(type(found), "__get__"):
+                if hasattr(type(found), "__get__") or sets_attribute(found):
                     assume_special_methods(tx, type(found))
                 return own
         if in_class is not None:
@@ -260,7 +261,7 @@ class ObjectValue(SpecialMethods, Instance):
         found = None if in_class is None else in_class[1]
         slot = isinstance(found, types.MemberDescriptorType)
         assume_entry(tx, self.python_class, name)
-        if name == "__class__" or (hasattr(type(found), "__set__") and not slot):
+        if name == "__class__" or (sets_attribute(found) and not slot):
             if name != "__dict__" or not self.share(tx, value):
                 self._by_descriptor(tx, name, found, "__set__", value)
             return
@@ -307,7 +308,7 @@ class ObjectValue(SpecialMethods, Instance):
         if in_class is not None and isinstance(in_class[1], types.MemberDescriptorType):
             if self.read_slot(tx, name) is None:
                 tx.raise_error(AttributeError, name)
-        elif in_class is not None and overrides_instance(in_class[1]):
+        elif in_class is not None and sets_attribute(in_class[1]):
             self._by_descriptor(tx, name, in_class[1], "__delete__")
             return
         elif not self.python_class.__dictoffset__:
@@ -375,7 +376,7 @@ class ObjectValue(SpecialMethods, Instance):
         """Whether the class has a descriptor, no slot, that stands before an attribute."""
         found = find_in_class(self.python_class, name)
         slot = found is not None and isinstance(found[1], types.MemberDescriptorType)
-        return found is not None and not slot and overrides_instance(found[1])
+        return found is not None and not slot and sets_attribute(found[1])
 
     def is_as_it_was(self) -> bool:
         """Whether every attribute was set to the constant that it has anyway (set and reset)."""

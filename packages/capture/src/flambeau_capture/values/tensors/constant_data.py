@@ -315,6 +315,10 @@ def _with_numbers(
     """`torch.arange(t)` with the number that t is known to be."""
     numbers: list[Constant] = []
     key = 1 if target in _INDEXING else None  # alone of these is a number there
+    if key and isinstance(args[1], ListValue) and args[1].source is None:
+        parts = args[1].parts()
+        if any(isinstance(part, TensorValue) for part in parts):  # then torch takes it as a tuple
+            args = [args[0], TupleValue(parts), *args[2:]]
     how = assume, numbers
     given = [_numbered(tx, arg, key in (None, place), *how) for place, arg in enumerate(args)]
     named = {name: _numbered(tx, arg, key is None, *how) for name, arg in kwargs.items()}
@@ -384,6 +388,18 @@ def dimensions_of(key: Value) -> int:
 
 def is_ellipsis(key: Value) -> bool:
     return isinstance(key, Constant) and key.value is ...
+
+
+def number_as_key(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[t]` by the number of a tensor that the graph makes of it: Python reads that, too."""
+    if kwargs or not isinstance(args[0], TensorValue):
+        return None
+    keys = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
+    numbers = [key for key in keys if isinstance(key, TensorValue) and key.fake.dim() == 0]
+    if not numbers or any(key.fake.dtype is torch.uint8 for key in numbers):
+        return None  # bytes are masks
+    target = getattr(operator, name)
+    return _with_numbers(tx, "call_function", target, args, kwargs, assume=False)
 
 
 def write(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
