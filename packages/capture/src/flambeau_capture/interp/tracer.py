@@ -377,9 +377,12 @@ class SymbolicTracer(Assumptions):
             assume_entry(self, obj.cls, name)
             self._of_attribute(obj, name, self.new_exception(AttributeError, [Constant(missing)]))
         try:
-            return obj.get_attr(self, name)
+            found = obj.get_attr(self, name)
         except UserError as error:
             self._of_attribute(obj, name, error.value, error)
+        if self.heap.reads is not None:
+            self.heap.reads(obj, name, found)
+        return found
 
     def _of_attribute(
         self, obj: Value, name: str, error: Value, raised: UserError | None = None

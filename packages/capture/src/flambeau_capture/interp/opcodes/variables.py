@@ -125,12 +125,15 @@ def load_deref(frame: Frame, instruction: Instruction) -> None:
 
 
 def push_cell(frame: Frame, name: str) -> None:
-    content = frame.cells[name].content
+    cell = frame.cells[name]
+    content = cell.content
     if content is None:
         if name in frame.code.co_freevars:
             words = f"cannot access free variable '{name}' where it is not associated with a value"
             _undefined(frame, name, f"{words} in enclosing scope")
         unbound(frame, name)
+    if frame.tx.heap.reads is not None and cell.source is not None:
+        frame.tx.heap.reads(frame.code, name, content)
     frame.push(content)  # type: ignore[arg-type]
 
 
@@ -159,6 +162,8 @@ def load_global(frame: Frame, instruction: Instruction) -> None:
 def global_value(frame: Frame, name: str) -> Value:
     found = frame.scope.load(frame.tx, name)
     if found is not None:
+        if frame.tx.heap.reads is not None:
+            frame.tx.heap.reads(id(frame.scope.namespace), name, found)
         return found
     if name not in frame.scope.namespace and not name.startswith("__"):
         frame.tx.guard(ConstantSource(frame.scope.namespace, "globals"), "DICT_NOT_CONTAINS", name)
