@@ -20,10 +20,10 @@ import torch
 from flambeau_capture.breaks import REASONS, Break, BreakReport, UserLine
 from flambeau_capture.builtins.logging_and_warnings import logged_once
 from flambeau_capture.cache_entries import (
+    AnswerOfGraph,
     CacheEntry,
     CallAgain,
     Hit,
-    AnswerOfGraph,
     are_current,
     call_ahead,
     is_of_many,
