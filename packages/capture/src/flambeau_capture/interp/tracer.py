@@ -305,6 +305,11 @@ class SymbolicTracer(Assumptions):
             held += [getattr(value, "real", None) for value in values]
         return not any(obj is one for one in held)
 
+    def has_let_go_some(self) -> bool:
+        """The same of any object that a weak reference may be to."""
+        given = [one for one in self.frames[0].given if type(one).__weakrefoffset__]
+        return any(map(self.has_let_go, given))
+
     def variables(self) -> Mapping[str, Value]:
         """The variables of the frame that makes a call."""
         frame = self.frames[-1]
