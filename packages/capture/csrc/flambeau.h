@@ -39,6 +39,7 @@ int state_pattern_check(PyObject *pattern);
 PyObject *state_probe_call(PyObject *module, PyObject *args);
 PyObject *state_symbol(PyObject *module, PyObject *args);
 PyObject *cached_answer(PyObject *module, PyObject *link);
+PyObject *call_cached(PyObject *module, PyObject *given);
 PyObject *read_bytes(PyObject *module, PyObject *args);
 PyObject *set_functions(PyObject *module, PyObject *given);
 PyObject *same_set_table(PyObject *module, PyObject *args);

@@ -100,6 +100,8 @@ static PyMethodDef module_methods[] = {
     {"state_symbol", state_symbol, METH_VARARGS, NULL},
     {"cached_answer", cached_answer, METH_O,
      "cached_answer(link): what a link of a bounded functools cache holds; no hit is counted."},
+    {"call_cached", call_cached, METH_VARARGS,
+     "call_cached(cached, answer, raised, args, kwargs): a call that computes a given answer."},
     {"read_bytes", read_bytes, METH_VARARGS, NULL},
     {"same_set_table", same_set_table, METH_VARARGS,
      "same_set_table(a, b): whether the hash tables of two sets are alike, slot by slot."},

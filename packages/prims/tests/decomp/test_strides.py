@@ -241,3 +241,48 @@ def test_gradients_in_every_layout():
                     continue  # eager refuses the layout, or has no derivative
     assert sorted(set(wrong)) == []
     assert mode.compared > 1000
+
+
+#: views, by a dimension of their argument
+VIEWS = {
+    "select": lambda x, d: x.select(d, 0),
+    "squeeze": lambda x, d: x.squeeze(d),
+    "squeeze of two": lambda x, d: x.squeeze((0, d)) if d else x.squeeze((0,)),
+    "squeeze of all": lambda x, d: x.squeeze(),
+    "unsqueeze": lambda x, d: x.unsqueeze(d),
+    "unbind": lambda x, d: x.unbind(d),
+    "narrow": lambda x, d: x.narrow(d, 0, 1),
+    "split": lambda x, d: x.split(1, d),
+    "movedim": lambda x, d: x.movedim(0, d),
+    "flatten": lambda x, d: x.flatten(d),
+    "unfold": lambda x, d: x.unfold(d, 1, 1),
+    "diagonal": lambda x, d: x.diagonal(0, 0, d) if d else x,
+    "expand": lambda x, d: x.unsqueeze(d).expand(*x.shape[:d], 2, *x.shape[d:]),
+    "view": lambda x, d: x.reshape([n for n in x.shape if n != 1]),
+    "two more": lambda x, d: x.reshape(1, *x.shape, 1),
+    "every other": lambda x, d: x[(slice(None),) * d + (slice(None, None, 2),)],
+}
+ODD = [(1, 3, 2), (2, 1, 3), (3, 2, 1), (1, 1, 4), (1, 4, 1, 2), (2, 1, 1, 2), (1, 1), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_keep_strides_of_dimensions_of_one(name):
+    """In every order of memory, dense and cut out of more."""
+    for shape in ODD:
+        for order in itertools.permutations(range(len(shape))):
+            inverse = sorted(range(len(shape)), key=order.__getitem__)
+            sizes = [shape[d] for d in order]
+            more = torch.randn([n + 1 for n in sizes])[tuple(slice(n) for n in sizes)]
+            for x in (torch.randn(sizes).permute(inverse), more.permute(inverse)):
+                for dim in range(len(shape)):
+                    try:
+                        expected = VIEWS[name](x, dim)
+                    except (RuntimeError, IndexError):  # of no elements, or of steps of one
+                        continue
+                    with Decomposing():
+                        found = VIEWS[name](x, dim)
+                    assert _strides(found) == _strides(expected), (x.shape, x.stride(), dim)
+
+
+def _strides(value):
+    return [each.stride() for each in (value if isinstance(value, tuple) else [value])]

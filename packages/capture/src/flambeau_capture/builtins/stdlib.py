@@ -301,8 +301,6 @@ def _looks_at_frames(module: types.ModuleType) -> list[types.FunctionType]:
 
 breaks("FB0026", *_looks_at_frames(inspect))
 breaks("FB0023", warnings.warn_explicit)
-# finalizers are registered in one table, to which capture adds its own
-breaks("FB0019", weakref.finalize)
 _members = [getattr(m, "fget", m) for m in vars(weakref.finalize).values()]
 breaks("FB0026", *filter(inspect.isfunction, _members))
 breaks("FB0005", time.sleep)

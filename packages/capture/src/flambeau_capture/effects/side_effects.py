@@ -40,6 +40,8 @@ class SideEffects:
         self.touched: list[Any] = []  # values that changed, in order; None: some iterator
         self.answers: dict[Any, Any] = {}  # of cached functions, so that they stay one object
         self.answering = 0  # calls of cached functions that are interpreted
+        #: what such a call reads, where that is to be known
+        self.reads: Callable[[Any, str, Any], None] | None = None
 
     def find(self, obj: Any) -> Any | None:
         """The value that already stands for an object."""
@@ -114,6 +116,10 @@ class SideEffects:
 
     def uses(self) -> list[Replayable]:
         return list(self._uses)
+
+    def drop_uses(self, number: int) -> None:
+        """Keep so many calls: the others are made in another way."""
+        del self._uses[number:]
 
     def writes(self) -> int:
         """How often something that outlives the frame was written to."""

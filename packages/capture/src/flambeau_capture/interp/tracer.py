@@ -304,6 +304,11 @@ class SymbolicTracer(Assumptions):
             held += [getattr(value, "real", None) for value in values]
         return not any(obj is one for one in held)
 
+    def has_let_go_some(self) -> bool:
+        """The same of any object that a weak reference may be to."""
+        given = [one for one in self.frames[0].given if type(one).__weakrefoffset__]
+        return any(map(self.has_let_go, given))
+
     def variables(self) -> Mapping[str, Value]:
         """The variables of the frame that makes a call."""
         frame = self.frames[-1]
@@ -376,9 +381,12 @@ class SymbolicTracer(Assumptions):
             assume_entry(self, obj.cls, name)
             self._of_attribute(obj, name, self.new_exception(AttributeError, [Constant(missing)]))
         try:
-            return obj.get_attr(self, name)
+            found = obj.get_attr(self, name)
         except UserError as error:
             self._of_attribute(obj, name, error.value, error)
+        if self.heap.reads is not None:
+            self.heap.reads(obj, name, found)
+        return found
 
     def _of_attribute(
         self, obj: Value, name: str, error: Value, raised: UserError | None = None

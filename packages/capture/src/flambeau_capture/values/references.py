@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import contextvars
 import operator
+import types
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.breaks import Break, RunsAsItIs, SkipFrame
 from flambeau_capture.source import Called, ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import LITERALS, Constant, name_in_errors
-from flambeau_capture.values.functions.call_rules import handles
+from flambeau_capture.values.constant import LITERALS, Constant, is_none, name_in_errors
+from flambeau_capture.values.functions.call_rules import (
+    RULES,
+    Action,
+    CallRule,
+    describe_call,
+    handles,
+)
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import tracked, wraps_type
@@ -58,14 +65,48 @@ class NewReference(Value):
             writer.call(weakref.ref, [self.target])
 
 
+def _calls_back(tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> NoReturn:
+    """Code of the program runs where an object ends, which compiled code would do later."""
+    raise RunsAsItIs(f"it is to be called when a {args[0].cls.__name__} ends")
+
+
+def _refuse(tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> NoReturn:
+    """End the graph where an object gets what notices its end, or is looked at for that. If it is
+    new, all of its life is Python's: compiled code would keep it for longer."""
+    target = args[1 if called.fn is weakref.ref.__new__ else 0]
+    if target.place() is None and not isinstance(target, ClassValue | Constant):
+        raise RunsAsItIs(f"the end of a new {target.cls.__name__} is to be noticed")
+    raise Break("FB0005", f"call_function {describe_call(called.fn, args)}")
+
+
 @handles(weakref.ref)
 def _new_reference(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if len(args) != 1 or kwargs or isinstance(args[0], Constant):
-        raise Break("FB0005", "weakref.ref with a callback, or of a constant")
+    if isinstance(args[0], Constant):
+        raise Break("FB0005", "weakref.ref of a constant")
+    if kwargs or any(not is_none(arg) for arg in args[1:]):
+        _calls_back(tx, None, args, kwargs)
     if not args[0].cls.__weakrefoffset__:
         shown = name_in_errors(args[0].cls)
         tx.raise_error(TypeError, f"cannot create weak reference to '{shown}' object")
     return NewReference(args[0])
+
+
+for _fn in (weakref.ref.__new__, weakref.proxy, weakref.getweakrefcount, weakref.getweakrefs):
+    RULES[_fn] = CallRule(Action.ANSWER, handler=_refuse, of_called=True)
+RULES[weakref.finalize] = CallRule(Action.ANSWER, handler=_calls_back, of_called=True)
+
+
+def _refuse_after_writes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
+    """A weak container is counted or gone through: what this frame has dropped may be in it."""
+    if tx.heap.writes() or tx.has_let_go_some():
+        raise Break("FB0005", f"{fn.qualname}: what it refers to may have ended")
+
+
+_CONTAINERS = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
+_THROUGH = "__len__ __iter__ __contains__ keys values items keyrefs valuerefs itervaluerefs copy"
+for _method in (getattr(kind, name, None) for kind in _CONTAINERS for name in _THROUGH.split()):
+    if isinstance(_method, types.FunctionType):
+        RULES[_method] = CallRule(Action.INLINE, handler=_refuse_after_writes, of_called=True)
 
 
 class _Refers:

@@ -68,16 +68,28 @@ def broadcast_in_dim(a: TensorMeta, shape: Sizes, dims: Sequence[int]) -> Tensor
     return a.like(tuple(shape), strides)
 
 
+def _reshape(
+    a: torch.Tensor, shape: Sizes, *, dropped: Sequence[int] | None = None
+) -> torch.Tensor:
+    return a.reshape(shape) if dropped is None else a.squeeze(tuple(dropped))
+
+
 @_view(
-    "reshape(Tensor(a) a, SymInt[] shape) -> Tensor(a)",
-    lambda a, shape: a.reshape(shape),
+    "reshape(Tensor(a) a, SymInt[] shape, *, int[]? dropped=None) -> Tensor(a)",
+    _reshape,
     shape="`shape`",
     edge_cases="sizes must have the product of the operand's; 0-d takes one element",
     source="row-major order: Knuth, The Art of Computer Programming, vol. 1, 2.2.6",
 )
-def reshape(a: TensorMeta, shape: Sizes) -> TensorMeta:
-    """The elements in row-major order under another shape; a view where one exists."""
+def reshape(a: TensorMeta, shape: Sizes, *, dropped: Sequence[int] | None = None) -> TensorMeta:
+    """The elements in row-major order under another shape; a view where one exists. dropped: the
+    dimensions of size 1 that it is without, the strides of the others kept."""
     sizes = tuple(shape)
+    if dropped is not None:
+        kept = [d for d in range(a.ndim) if d not in dropped]
+        fits = all(a.shape[d] == 1 for d in dropped) and sizes == tuple(a.shape[d] for d in kept)
+        require(fits, f"{a.shape} without dimensions {list(dropped)} is not {sizes}")
+        return a.like(sizes, [a.stride[d] for d in kept])
     require(
         product(sizes) == a.numel() and all(size >= 0 for size in sizes),
         f"{a.shape} does not have the elements of {sizes}",

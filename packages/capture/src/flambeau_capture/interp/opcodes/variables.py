@@ -131,7 +131,8 @@ def load_deref(frame: Frame, instruction: Instruction) -> None:
 
 
 def push_cell(frame: Frame, name: str) -> None:
-    content = frame.cells[name].content
+    cell = frame.cells[name]
+    content = cell.content
     if content is None:
         if name in frame.code.co_freevars:
             words = f"cannot access free variable '{name}' where it is not associated with a value"
@@ -139,6 +140,8 @@ def push_cell(frame: Frame, name: str) -> None:
         unbound(frame, name)
     if frame.tx.run_later:
         must_stay_in_cell(frame, name, frame.cells[name])
+    if frame.tx.heap.reads is not None and cell.source is not None:
+        frame.tx.heap.reads(frame.code, name, content)
     frame.push(content)  # type: ignore[arg-type]
 
 
@@ -169,6 +172,8 @@ def global_value(frame: Frame, name: str) -> Value:
     if found is not None:
         if frame.tx.run_later:
             must_stay_global(frame, name, found)
+        if frame.tx.heap.reads is not None:
+            frame.tx.heap.reads(id(frame.scope.namespace), name, found)
         return found
     if name not in frame.scope.namespace and not name.startswith("__"):
         frame.tx.guard(ConstantSource(frame.scope.namespace, "globals"), "DICT_NOT_CONTAINS", name)

@@ -55,7 +55,9 @@ def broadcast_in_dim(ctx: Context, a: Node, shape: Sequence[int], dims: Sequence
 
 
 @rule("reshape")
-def reshape(ctx: Context, a: Node, shape: Sequence[int]) -> Node:
+def reshape(
+    ctx: Context, a: Node, shape: Sequence[int], dropped: Sequence[int] | None = None
+) -> Node:
     sizes = tuple(shape)
     if a.dtype.is_complex:
         raise LoweringError("reshape may copy, and complex numbers have no kernels")

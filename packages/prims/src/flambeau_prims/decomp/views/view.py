@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import surely
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.decomposition_table import decomposition
-from flambeau_prims.shape_rules import Size, Sizes, product
+from flambeau_prims.shape_rules import Size, Sizes, contiguous_strides, product, view_strides
 
 aten = torch.ops.aten
 
@@ -99,7 +100,23 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     else:
         given = [dim] if isinstance(dim, int) else list(dim)
         chosen = {canonical(d, x.ndim) for d in given}
-    return p.reshape(x, [n for d, n in enumerate(x.shape) if d not in chosen or n != 1])
+    return without(x, [d for d in chosen if x.shape[d] == 1])
+
+
+def without(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """`x` without dimensions of size 1. The strides of others of that size, by which formats are
+    distinguished, are kept where a view of the new shape would have other ones."""
+    kept = [d for d in range(x.ndim) if d not in dims]
+    shape, stride = [x.shape[d] for d in kept], [x.stride()[d] for d in kept]
+    fixed = [n if isinstance(n, int) else None for n in shape]
+    if 0 in fixed or 1 in fixed:
+        usual = view_strides(tuple(x.shape), x.stride(), shape) or contiguous_strides(shape)
+        pairs = [
+            each for n, *each in zip(fixed, usual, stride, strict=True) if n == 1 or 0 in fixed
+        ]
+        if not all(surely(one == other) for one, other in pairs):
+            return p.reshape(x, shape, dropped=sorted(dims))
+    return p.reshape(x, shape)
 
 
 def sliced(x: Tensor, dim: int, start: Size, stop: Size, step: int = 1) -> Tensor:
@@ -137,7 +154,7 @@ def slice_(
 def selected(x: Tensor, dim: int, index: Size) -> Tensor:
     """`x[..., index, ...]`, the index in range and non-negative."""
     part = sliced(x, dim, index, index + 1)
-    return p.reshape(part, [*x.shape[:dim], *x.shape[dim + 1 :]])
+    return without(part, [dim])
 
 
 def checked_index(x: Tensor, dim: int, index: Size) -> Size:
