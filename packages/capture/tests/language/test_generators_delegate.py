@@ -1,5 +1,7 @@
 """`yield from` passes on what is sent, thrown and closed to what it goes over, as in CPython."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -155,3 +157,32 @@ def test_what_is_done_to_a_generator_reaches_what_it_waits_for(check, inner, out
         return x + len(log)
 
     check(program, torch.ones(2), [], graphs=None)
+
+
+ITERATORS = {
+    "list": lambda: [1, 2, 3], "dict": lambda: {1: 2, 3: 4}, "map": lambda: map(str, [1, 2, 3]),
+    "zip": lambda: zip([1, 2], [3, 4]), "islice": lambda: itertools.islice([1, 2, 3], 2),
+    "chain": lambda: itertools.chain([1], [2]), "cycle": lambda: itertools.cycle([1, 2]),
+    "accumulate": lambda: itertools.accumulate([1, 2]), "reversed": lambda: reversed([1, 2]),
+    "expression": lambda: (number for number in [1, 2]), "count": itertools.count,
+    "function": lambda: iter(lambda: 1, 2), "groupby": lambda: itertools.groupby("aab"),
+    "own": lambda: Numbers([]), "pairwise": lambda: itertools.pairwise([1, 2, 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sends", [(None, None), (None, 5), (None, None, 5), (None,) * 4], ids=str)
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_iterators_of_the_library_take_nothing_that_is_sent(check, kind, sends):
+    def run(x):
+        def outer():
+            yield "end", (yield from ITERATORS[kind]())
+
+        generator, found = outer(), []
+        try:
+            for sent in sends:
+                found.append(str(generator.send(sent)).split(" at ")[0])
+        except (AttributeError, StopIteration) as error:
+            found.append((type(error).__name__, str(error)))
+        return x + 1, found
+
+    check(run, torch.ones(2), graphs=None)

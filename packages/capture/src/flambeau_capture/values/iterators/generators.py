@@ -10,7 +10,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, TypeGuard
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
@@ -84,6 +84,7 @@ class Resumable(IteratorValue):
     """What is advanced by `send`, `throw` and `close`; `returned`: the value at its end."""
 
     names: tuple[str, ...] = ("__next__", "__iter__", "send", "throw", "close")
+    made_by: MadeBy | None = None  # what of the library it stands for
     returned: Value = NONE
 
     def send(self, tx: Tracer, sent: Value) -> Value | None:
@@ -118,9 +119,15 @@ class Resumable(IteratorValue):
         return item
 
 
+def _is_resumed(target: Value) -> TypeGuard[Resumable]:
+    """Whether it is a generator or a coroutine: a polyfill's generator that stands for an iterator
+    of the library has no `send`."""
+    return isinstance(target, Resumable) and target.made_by is None
+
+
 def send_to(tx: Tracer, target: Value, sent: Value) -> tuple[Value | None, Value]:
     """The next item of what `yield from` goes over, or None, and then what it returned."""
-    if isinstance(target, Resumable):
+    if _is_resumed(target):
         item = target.send(tx, sent)
         return item, target.returned
     if not isinstance(target, IteratorValue):
@@ -136,7 +143,7 @@ def throw_into(
     tx: Tracer, target: Value, given: Args, exits: bool
 ) -> tuple[Value | None, Value] | None:
     """The same of `throw`; None if the target has no such method."""
-    if isinstance(target, Resumable):
+    if _is_resumed(target):
         item = target.throw(tx, given, exits)
         return item, target.returned
     method = _optional(tx, target, "throw")
@@ -145,7 +152,7 @@ def throw_into(
 
 def close(tx: Tracer, target: Value) -> None:
     """Close what a generator waits for, as the generator is closed."""
-    if isinstance(target, Resumable):
+    if _is_resumed(target):
         target.close(tx)
     elif (method := _optional(tx, target, "close")) is not None:
         tx.call(method, [], {})
@@ -185,7 +192,6 @@ class GeneratorValue(Resumable):
         self.rebuilt = False  # whether generated code makes one that waits at the same place
         self.finished = False
         self.running = False
-        self.made_by: MadeBy | None = None  # what of the library it stands for
 
     @property
     def cls(self) -> type:
