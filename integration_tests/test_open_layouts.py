@@ -100,6 +100,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "rows": lambda x: x,
     "transposed": lambda x: laid(x, "transposed"),
     "spaced": lambda x: torch.stack([x, x], -1)[..., 0],
+    "expanded": lambda x: x[:1].expand(x.shape),
 }
 PAIRS = [((3, 4, 5), (3, 4, 5)), ((4, 1), (3, 1, 5))]
 """Sizes of two operands; those above one are open."""

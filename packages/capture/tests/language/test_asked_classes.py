@@ -233,3 +233,46 @@ def test_attributes_of_members(kind):
             made.DARK.tone = tone
         for member in made:
             assert ours(torch.ones(1), member)[1:] == f(torch.ones(1), member)[1:]
+
+
+class Copied:
+    def __init__(self):
+        self.items = [1]
+
+    def __copy__(self):
+        return "copied", self.items
+
+    def __deepcopy__(self, memo):
+        return "deeply copied", self.items
+
+
+class CopiedByItsClass:
+    def __init__(self):
+        self.items = [1]
+
+    @classmethod
+    def __copy__(cls, given):
+        return cls.__name__, given.items
+
+
+class Uncopied:
+    def __init__(self):
+        self.items = [1]
+
+
+@pytest.mark.parametrize("names", [["__copy__"], ["__deepcopy__"], ["__copy__", "__deepcopy__"]])
+@pytest.mark.parametrize("kind", [Copied, CopiedByItsClass, Uncopied])
+def test_who_is_asked_for_a_copy(capture, kind, names):
+    """The class for `__copy__`, the object for `__deepcopy__`."""
+
+    def shown(made):
+        return made if isinstance(made, tuple | int) else sorted(vars(made))
+
+    def program(t, given):
+        return t * 2, shown(copy.copy(given)), shown(copy.deepcopy(given))
+
+    given, run = kind(), capture(program)
+    assert run(torch.ones(1), given)[1:] == program(torch.ones(1), given)[1:]
+    for name in names:
+        setattr(given, name, lambda *_: 3)
+    assert run(torch.ones(1), given)[1:] == program(torch.ones(1), given)[1:]

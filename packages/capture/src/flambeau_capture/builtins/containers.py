@@ -222,9 +222,12 @@ def _instance(
 ) -> Value:
     own = "__copy__" if memo is None else "__deepcopy__"
     hook = find_in_class(value.cls, own)
-    if python_method(value.cls, own) is not None:
-        made_by = tx.get_attr(value, own)
-        copied = tx.call(made_by, [] if memo is None else [Memo(memo)], {})
+    kept = memo is not None and any(key == own for key, _ in value.own_entries(tx))
+    if kept or python_method(value.cls, own) is not None:
+        if memo is None:  # looked up in the class, not in the object
+            copied = tx.call(tx.get_attr(tx.wrap_new(value.cls), own), [value], {})
+        else:
+            copied = tx.call(tx.get_attr(value, own), [Memo(memo)], {})
         if memo is not None and copied is not value:
             memo[id(value)] = copied
         return copied
