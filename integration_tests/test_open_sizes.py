@@ -372,3 +372,23 @@ def test_views_of_a_result_that_is_returned(view: str) -> None:
         assert given[1]._base is given[0]
     report = flambeau.report(compiled)
     assert report.graphs == 2 and not report.faults and not report.narrowed, report
+
+
+#: numbers that are found to be equal to a size, or parts of a size to be empty, for some of these
+MEETING = [
+    "torch.cat([x[:, :4], x[:, :4]]), y[k:]", "x.roll(k, 0)", "x.roll((k, -k), (0, 1))",
+    "torch.cat([x[k:], x[:k]])", "torch.cat([x[: k % 5], x, x[k % 5 :]])", "y[:k] + x[:k]",
+    "x.narrow(0, 0, min(k, 3)) * y[0, 0]", "x.view(-1)[k:].sum() + y[:, :k]", "x.T @ y, x[:k]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MEETING)
+def test_sizes_and_numbers_that_meet(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAMBEAU_FAULTS", "raise")
+    program = eval(f"lambda x, y, k: ({text},)")
+    compiled = flambeau.compile(program)
+    for rows, columns, k in ((5, 6, 4), (5, 4, 5), (4, 5, 3), (3, 4, 3), (6, 6, 6), (5, 3, 2)):
+        x, y = torch.randn(rows, columns), torch.randn(rows, columns)
+        given, wanted = compiled(x, y, k), program(x, y, k)
+        torch.testing.assert_close(given, wanted, rtol=1e-5, atol=1e-5)
+        assert [one.stride() for one in given] == [one.stride() for one in wanted]
