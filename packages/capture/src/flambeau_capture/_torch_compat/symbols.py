@@ -227,7 +227,7 @@ def to_symbolic_fake(
 
 def strides_of_their_own(tensor: torch.Tensor) -> set[int]:
     """The dimensions of a fake tensor whose open strides are no size times a stride."""
-    spans = [size * stride for size, stride in zip(tensor.shape, tensor.stride())]
+    spans: list[Any] = [size * stride for size, stride in zip(tensor.shape, tensor.stride())]
     known = {span.node.expr for span in spans if isinstance(span, torch.SymInt)}
     return {
         dim

@@ -10,6 +10,7 @@ decided, as the frame was before it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from flambeau_capture.breaks import Break, CaptureAgain
 from flambeau_capture.bytecode.flow import live_locals
@@ -121,7 +122,8 @@ def _stored(frame: Frame, *ends: tuple[int, int]) -> set[str]:
     for begin, end in ends:
         for each in frame.prepared.body.instructions[begin:end]:
             if "STORE" in each.opname:
-                found |= {each.argval} if isinstance(each.argval, str) else set(each.argval)
+                names: Any = each.argval  # a name, or several
+                found |= {names} if isinstance(names, str) else {*names}
     return found
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -48,12 +47,16 @@ class OpenTruth(Constant):
     """What a comparison of open integers came out as. Reading it decides the comparison."""
 
     def __init__(self, symbol: str, one: Any, other: Any, condition: torch.SymBool) -> None:
-        super().__init__(bool(compat.hint(condition)), None, partial(bool, condition))
+        super().__init__(bool(compat.hint(condition)), None, self._decide)
+        self._condition = condition
         self._difference = _COMPARED[symbol][1](one, other)
 
     @property
     def cls(self) -> type:
         return bool
+
+    def _decide(self) -> None:
+        bool(self._condition)  # which notes it
 
     def indicator(self) -> Any:
         """1 where it holds and 0 where it does not, as an open integer."""
