@@ -131,6 +131,7 @@ def timed(case: Case, backend: str, limit: int) -> dict[str, Any]:
         row["raised"] = f"{type(error).__name__}: {error}"[:300]
     finally:
         signal.alarm(0)
+        flambeau.reset()
     return row | {"seconds": round(time.monotonic() - started, 1)}
 
 
@@ -147,7 +148,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for row in sorted(ran, key=lambda row: (-row["most"], row["model"])):
-        said = "; ".join([*row["differing"][:1], *row["over"], *row["narrowed"][:1]])[:200]
+        told = "; ".join([*row["differing"][:1], *row["over"], *row["narrowed"][:1]])
+        said = " ".join(told.split())[:200]
         numbers = " | ".join(str(row[key]) for key in ("calls", "graphs", "breaks", "most"))
         text.append(f"| {row['model']} | {numbers} | {said} |")
     return "\n".join(text) + "\n"
