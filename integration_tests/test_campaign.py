@@ -32,7 +32,7 @@ SLICE = {
     "operators": range(4), "writes": range(10), "autograd": range(6), "customops": range(7),
     "state": range(5, 13), "language": range(10), "modules": range(3), "library": range(8),
     "classes": range(8), "hooks": range(6), "transforms": range(1, 5), "promotion": range(1, 7),
-    "reference": range(8),
+    "reference": range(8), "sizes": range(8),
 }  # fmt: skip
 
 

@@ -351,3 +351,44 @@ def test_what_a_branch_draws_is_drawn_once() -> None:
         result.sum().backward()
         same(x.grad, result.detach() / x.detach())
     assert flambeau.report(compiled).graphs == 1
+
+
+#: views of a result of which one size is open and another a constant, by what they take
+VIEWS = [
+    "y[: n - 1]", "y[1:].T", "y.view(-1)[n:]", "y.unflatten(0, (1, n))", "y.narrow(0, 1, n - 2)",
+    "y[n // 2 :, 1:]", "y.reshape(3 * n)[2 * n :]", "y.expand(2, n, 3)[1]", "y[None, n - 1]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_a_result_that_is_returned(view: str) -> None:
+    program = eval(f"lambda x: (lambda y, n: (y, {view}))(x * 2, x.shape[0])")
+    compiled = flambeau.compile(program, backend="aot_eager")
+    for size in (5, 7, 9, 4, 12):
+        x = torch.randn(size, 3)
+        given, wanted = compiled(x), program(x)
+        torch.testing.assert_close(given, wanted)
+        assert [one.stride() for one in given] == [one.stride() for one in wanted]
+        assert given[1]._base is given[0]
+    report = flambeau.report(compiled)
+    assert report.graphs == 2 and not report.faults and not report.narrowed, report
+
+
+#: numbers that are found to be equal to a size, or parts of a size to be empty, for some of these
+MEETING = [
+    "torch.cat([x[:, :4], x[:, :4]]), y[k:]", "x.roll(k, 0)", "x.roll((k, -k), (0, 1))",
+    "torch.cat([x[k:], x[:k]])", "torch.cat([x[: k % 5], x, x[k % 5 :]])", "y[:k] + x[:k]",
+    "x.narrow(0, 0, min(k, 3)) * y[0, 0]", "x.view(-1)[k:].sum() + y[:, :k]", "x.T @ y, x[:k]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MEETING)
+def test_sizes_and_numbers_that_meet(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAMBEAU_FAULTS", "raise")
+    program = eval(f"lambda x, y, k: ({text},)")
+    compiled = flambeau.compile(program)
+    for rows, columns, k in ((5, 6, 4), (5, 4, 5), (4, 5, 3), (3, 4, 3), (6, 6, 6), (5, 3, 2)):
+        x, y = torch.randn(rows, columns), torch.randn(rows, columns)
+        given, wanted = compiled(x, y, k), program(x, y, k)
+        torch.testing.assert_close(given, wanted, rtol=1e-5, atol=1e-5)
+        assert [one.stride() for one in given] == [one.stride() for one in wanted]

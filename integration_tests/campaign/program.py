@@ -90,7 +90,7 @@ def script(program: Program, why: str = "") -> str:
     text = "\n".join((*program.setup, program.function()))
     needed = any(
         word in text + str(program.calls)
-        for word in ("make(", "leaf(", "filled(", "arranged(", "opened(")
+        for word in ("make(", "leaf(", "filled(", "arranged(", "opened(", "marked(")
     )
     prelude = PRELUDE.partition('"""\n')[2] if needed else "import torch\n"
     if needed:

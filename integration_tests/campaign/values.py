@@ -129,6 +129,27 @@ def opened(made, dim=0):
     return made
 
 
+def marked(made, marks):
+    """The same, its first dimensions marked in turn: `maybe 2 6` is open within bounds."""
+    import flambeau
+
+    theirs = torch._dynamo  # a hint to torch's compiler is one to ours
+    ways = {
+        "dynamic": flambeau.mark_dynamic,
+        "maybe": flambeau.maybe_mark_dynamic,
+        "static": flambeau.mark_static,
+        "weak": theirs.maybe_mark_dynamic,
+        "theirs": theirs.mark_dynamic,
+        "unbacked": theirs.decorators.mark_unbacked,
+    }
+    for dim, mark in enumerate(marks[: made.dim()]):
+        for one in mark.split(", "):
+            way, *bounds = one.split()
+            if made.shape[dim] > 1 or way not in ("theirs", "unbacked"):
+                ways[way](made, dim, *map(int, bounds))
+    return made
+
+
 def filled(module, seed=0):
     """The module with values of ours in its parameters and floating buffers, on the device."""
     module = module.to(DEVICE)

@@ -27,6 +27,7 @@ FAMILIES: dict[str, dict[str, int]] = {
     "transforms": {"aot_eager": 5, "eager": 3, "inductor": 2},
     "promotion": {"inductor": 5, "aot_eager": 2, "aot_eager_prims": 2, "eager": 1},
     "reference": {"eager": 9, "aot_eager": 1},
+    "sizes": {"eager": 6, "aot_eager": 3, "inductor": 1},
 }
 APART, LATER = 7, 1_000_003
 """Seeds of families are apart from each other; a family that is added moves no other's."""

@@ -255,10 +255,11 @@ class Sized:
 
 
 def sized(value: Any, symbols: Sequence[Any]) -> Sized:
-    """The function that puts numbers in the place of the symbolic sizes of a nested structure."""
+    """The function that puts numbers in the place of the symbolic sizes of a nested structure.
+    symbols: None for what is a constant."""
     constants: list[Any] = []
     names = {symbol: f"s[{place}]" for place, symbol in enumerate(symbols)}
-    for symbol, name in list(names.items()):
+    for symbol, name in [(symbol, name) for symbol, name in names.items() if symbol is not None]:
         more, rest = symbol.as_coeff_Add()
         if more.is_Integer and rest.is_Symbol:  # a size of n + 1 says n
             names.setdefault(rest, f"({name} - {int(more)})")

@@ -32,3 +32,35 @@ def test_it_is_the_loop(capture, backend, length, reverse, mode):
     for one, other in zip(found, by_loop(a, b, reverse)):
         torch.testing.assert_close(one, other)
     assert len(backend) == 1
+
+
+def uneven(left, right):
+    """Of no associative function: the order of calls shows."""
+    return (left - 0.5 * right) / (1 + left.abs()) + (right - 3).abs().sqrt()
+
+
+@pytest.mark.parametrize("program", [combine, uneven])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_length_that_is_open_is_scanned_in_the_same_order(capture, backend, reverse, program):
+    several = program is combine
+    weight = torch.tensor(1.5, requires_grad=True)
+
+    def fn(x):
+        given = (x * weight, x.sin()) if several else x * weight
+        mode = "generic"
+        found = associative_scan(program, given, dim=0, reverse=reverse, combine_mode=mode)
+        return sum(found) if several else found
+
+    compiled = capture(fn)
+    for length in (5, 3, 4, 2, 9, 16, 12, 8, 7, 6, 33, 20, 17, 1):
+        x = torch.rand(length, 3) + 0.5
+        one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+        grads = []
+        for called, given in ((compiled, one), (fn, other)):
+            weight.grad = None
+            found = called(given)
+            found.square().sum().backward()
+            grads.append((found.detach(), given.grad, weight.grad))
+        torch.testing.assert_close(grads[0], grads[1])
+    # of 5, of 1, and of each range between two powers of two
+    assert len(backend) <= 8

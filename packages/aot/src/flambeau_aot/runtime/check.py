@@ -190,8 +190,11 @@ class _OutputLayouts:
     def __init__(self, gm: fx.GraphModule, nodes: Sequence[fx.Node | None]) -> None:
         traced = [node.meta["val"] if node is not None else None for node in nodes]
         inputs = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
-        self.places = [k for k, value in enumerate(inputs) if isinstance(value, torch.SymInt)]
-        symbols = [expression_of(inputs[place]) for place in self.places]
+        symbols: dict[Any, int] = {}  # one place each: two inputs may be found to be equal
+        for place, value in enumerate(inputs):
+            if isinstance(value, torch.SymInt):
+                symbols.setdefault(expression_of(value), place)
+        self.places = [*symbols.values()]
         by_data: dict[Any, tuple[int, int]] = {}
         for place, value in enumerate(traced):
             for symbol, dim in own_symbols(value):

@@ -196,9 +196,11 @@ def forget_environments() -> None:
             clear()
 
 
-def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor:
+def to_symbolic_fake(
+    mode: Any, tensor: torch.Tensor, dims: Any, strides: frozenset[int] = frozenset()
+) -> torch.Tensor:
     """A fake tensor whose sizes in `dims` (a mapping to bounds) are symbols: from 2 on, or from 1
-    where a bound says so."""
+    where a bound says so. strides: dimensions whose strides are symbols of their own."""
     from torch.fx.experimental import symbolic_shapes
 
     environment = _shape_environment(mode)
@@ -206,6 +208,9 @@ def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor
     rank = tensor.dim()
     context: Any = symbolic_shapes.StatelessSymbolicContext(
         dynamic_sizes=[kinds.DYNAMIC if i in dims else kinds.STATIC for i in range(rank)],
+        dynamic_strides=[
+            kinds.DYNAMIC if i in strides else kinds.INFER_STRIDE for i in range(rank)
+        ],
         constraint_sizes=[None] * rank,
     )
     environment.from_one = any(least == 1 for least, _ in dims.values())
@@ -218,6 +223,17 @@ def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor
         if isinstance(size, torch.SymInt) and within and (least, most) != (None, None):
             symbolic_shapes.constrain_range(size, min=least, max=most)
     return fake
+
+
+def strides_of_their_own(tensor: torch.Tensor) -> set[int]:
+    """The dimensions of a fake tensor whose open strides are no size times a stride."""
+    spans: list[Any] = [size * stride for size, stride in zip(tensor.shape, tensor.stride())]
+    known = {span.node.expr for span in spans if isinstance(span, torch.SymInt)}
+    return {
+        dim
+        for dim, stride in enumerate(tensor.stride())
+        if isinstance(stride, torch.SymInt) and stride.node.expr not in known
+    }
 
 
 def symbolic_number(mode: Any, value: int | float, name: str) -> Any:

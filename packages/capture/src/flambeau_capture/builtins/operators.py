@@ -53,6 +53,7 @@ from flambeau_capture.values.readings import Reading, reading_operator
 from flambeau_capture.values.registry import answers_for_itself
 from flambeau_capture.values.tensors.data_numbers import float_call, float_operator, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.open_choices import compared
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     is_known,
@@ -141,7 +142,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
     if isinstance(left, ArrayNumber) or isinstance(right, ArrayNumber):
         computed = scalar_operator(tx, symbol, left, right)
     elif isinstance(left, SymbolValue) or isinstance(right, SymbolValue):
-        computed = float_operator(tx, symbol, left, right)
+        computed = float_operator(tx, symbol, left, right) or compared(tx, symbol, left, right)
         if computed is None:
             computed = symbol_operator(tx, symbol, left, right)
     elif isinstance(left, Reading) or isinstance(right, Reading):

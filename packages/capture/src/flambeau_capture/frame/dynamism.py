@@ -180,6 +180,8 @@ class _CodeHistory:
     open: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     #: those that the frame itself changes: it may begin at any size, 1 too
     grown: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    #: those of which it keeps a part, so that a stride follows from no size
+    strided: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
@@ -197,6 +199,7 @@ class _CodeHistory:
     )
     general: bool | None = None  # whether Python's queries of counts were answered in general
     any_positions: bool = True  # whether loops are over any positions of what is true
+    any_way: bool = True  # whether branches whose arms compute numbers are left open
     checks: bool | None = None  # whether graphs have checked what the program raises for
     called: bool = False
 
@@ -280,6 +283,14 @@ class DynamismTracker:
         """From here on they are captured as if all positions were there."""
         self._seen(code).any_positions = False
 
+    def joins_branches(self, code: CodeType) -> bool:
+        """Whether branches are left open whose arms only compute numbers."""
+        return self._seen(code).any_way
+
+    def decide_branches(self, code: CodeType) -> None:
+        """From here on they are decided: an arm had an effect."""
+        self._seen(code).any_way = False
+
     def check_less(self, code: CodeType) -> None:
         """From here on its graphs end where the program raises for what data says."""
         self._seen(code).checks = False
@@ -331,8 +342,9 @@ class DynamismTracker:
         return found | dict.fromkeys(sorted(seen.grown.get(place, ())), FROM_ONE)
 
     def grows(self, code: CodeType, place: str, tensor: torch.Tensor) -> bool:
-        """Whether a tensor that was read at a place has other sizes now that a frame has run: a
-        cache, whose dimensions are open from here on. False: that was known, or none was read."""
+        """Whether a tensor that was read at a place has other sizes now that a frame has run, or
+        strides that follow from no size: a cache, whose dimensions are open from here on. False:
+        that was known, or none was read."""
         seen = self._seen(code)
         sizes = seen.sizes.get(where := (place, tensor.dim()))
         if sizes is None or not self._allowed(code) or "sizes" not in self._taken:
@@ -343,7 +355,14 @@ class DynamismTracker:
         ]
         new = {i for i, size in enumerate(now) if size not in (None, sizes[i])} - grown
         grown |= new
-        return bool(new)
+        strided = seen.strided.setdefault(where, set())
+        cut = compat.strides_of_their_own(tensor) - strided
+        strided |= cut
+        return bool(new or cut)
+
+    def strides(self, code: CodeType, source: Source, tensor: torch.Tensor) -> frozenset[int]:
+        """The dimensions whose strides are open, whatever the sizes are."""
+        return frozenset(self._seen(code).strided.get((source.name(), tensor.dim()), ()))
 
     def first_call(self, code: CodeType, arguments: Mapping[str, object]) -> bool:
         """Whether a code object was not called yet; the sizes of what it is given are noted."""

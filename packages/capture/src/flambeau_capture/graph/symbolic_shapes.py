@@ -102,11 +102,15 @@ class SymbolicShapes:
     # -- what comes in --------------------------------------------------------------------------
 
     def tensor(
-        self, tensor: torch.Tensor, source: Source, dims: Mapping[int, Bounds]
+        self,
+        tensor: torch.Tensor,
+        source: Source,
+        dims: Mapping[int, Bounds],
+        strides: frozenset[int] = frozenset(),
     ) -> tuple[torch.Tensor, tuple[int, ...], tuple[int, ...]]:
         """The fake tensor, and the dimensions whose sizes and strides are symbolic: never
         where the size now is 0 or 1."""
-        fake = compat.to_symbolic_fake(self._graph.fake_mode, tensor, dims)
+        fake = compat.to_symbolic_fake(self._graph.fake_mode, tensor, dims, strides)
         sizes = self._bind_open(source, "SIZE", fake.shape, tensor.shape)
         return fake, sizes, self._bind_open(source, "STRIDE", fake.stride(), tensor.stride())
 

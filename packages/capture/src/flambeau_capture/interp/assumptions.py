@@ -69,6 +69,10 @@ class Assumptions:
             return {}
         return self._dynamics.dims(self._code, source, tensor)
 
+    def open_strides(self, source: Source, tensor: Any) -> frozenset[int]:
+        """The dimensions whose strides are to be symbols of their own."""
+        return self._dynamics.strides(self._code, source, tensor)
+
     def require_open(self, source: Source, tensor: Any, sizes: Sequence[Any]) -> None:
         """Of the sizes of a tensor some are not to become constants, by marks of the program."""
         dims = sorted(required_dims(tensor))
@@ -161,6 +165,14 @@ class Assumptions:
     def loop_over_all(self) -> None:
         """From the next attempt on such loops are as if all positions were there."""
         self._dynamics.loop_over_all(self._code)
+
+    def joins_branches(self) -> bool:
+        """Whether a branch whose arms only compute numbers may be left open."""
+        return self._dynamics.joins_branches(self._code)
+
+    def decide_branches(self) -> None:
+        """From the next attempt on every branch is decided."""
+        self._dynamics.decide_branches(self._code)
 
     def checks_in_graph(self) -> bool:
         """Whether a graph may check what the program raises for, and be run again where it does."""

@@ -36,7 +36,8 @@ def associative_scan(
     moved = [torch.movedim(leaf, dim, 0) for leaf in leaves]
     if reverse:
         moved = [torch.flip(leaf, [0]) for leaf in moved]
-    found = _scan(combine, moved)
+    length = moved[0].shape[0]
+    found = _scan_open(combine, moved, length) if is_open(length) else _scan(combine, moved)
     if reverse:
         found = [torch.flip(leaf, [0]) for leaf in found]
     return pytree.tree_unflatten([torch.movedim(leaf, 0, dim) for leaf in found], spec)
@@ -63,6 +64,38 @@ def _interleave(even: Any, odd: Any) -> Any:
     count = odd.shape[0]
     both = torch.stack([even[:count], odd], dim=1).flatten(0, 1)
     return both if even.shape[0] == count else torch.cat([both, even[count:]])
+
+
+def is_open(number: int) -> bool:
+    """False when run; code under capture sees whether a number is left open."""
+    return False
+
+
+def _scan_open(combine: Combine, xs: list[Any], count: int) -> list[Any]:
+    """The same in the same order, in one form for all lengths between two powers of two: the first
+    `count` elements are scanned, which is all or all but one. What has no partner is paired as the
+    first two are, so that no value or derivative comes up that is none of the loop's."""
+    length = xs[0].shape[0]
+    if length < 2:
+        return xs
+    half = (length + 1) // 2
+    first = 2 * torch.arange(half, device=xs[0].device)
+    paired = first + 1 < count
+    left, right = torch.where(paired, first, 0), torch.where(paired, first + 1, 1)
+    pairs = combine([x[left] for x in xs], [x[right] for x in xs])
+    odd = _scan_open(combine, pairs, count // 2)
+    even = [x[:1] for x in xs]
+    if half > 1:
+        there = first[1:] < count
+        later = torch.where(there, first[1:], 1)
+        before = [_where(there, one[: half - 1], x[:1]) for one, x in zip(odd, xs)]
+        between = combine(before, [x[later] for x in xs])
+        even = [torch.cat(both) for both in zip(even, between)]
+    return [torch.stack(both, dim=1).flatten(0, 1)[:length] for both in zip(even, odd)]
+
+
+def _where(rows: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.where(rows.reshape(-1, *[1] * (one.dim() - 1)), one, other)
 
 
 #: the most slices whose calls are written out in the graph, one after the other

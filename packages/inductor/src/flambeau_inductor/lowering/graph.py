@@ -351,8 +351,7 @@ def _laid_out(ctx: Context, name: str, result: Any) -> Any:
 def _in_layout(ctx: Context, node: Node | None, meta: Layout | None) -> Node | None:
     if node is None or meta is None:
         return node
-    if depends_on_data((*node.shape, *meta.shape)) and len(node.shape) == len(meta.shape):
-        # one size by two names: sums of parts, and what they are parts of
+    if _is_named_otherwise(node.shape, meta.shape):
         node = ctx.view(node, meta.shape, dims_of(len(meta.shape)))
     assert same_sizes(node.shape, meta.shape) and node.dtype == meta.dtype, (
         f"{node.name}: lowered to {node.dtype}{list(node.shape)}, metadata say {meta}"
@@ -361,6 +360,14 @@ def _in_layout(ctx: Context, node: Node | None, meta: Layout | None) -> Node | N
     if own and not same_sizes(node.stride, meta.stride) and is_dense(meta.shape, meta.stride):
         ctx.graph.strides[node] = meta.stride
     return node
+
+
+def _is_named_otherwise(shape: Sequence[Size], stated: Sequence[Size]) -> bool:
+    """Whether sizes are those that metadata state, by other names: sums of parts and what they are
+    parts of, or what is left of them where a part was found to be empty."""
+    if len(shape) != len(stated) or same_sizes(shape, stated):
+        return False
+    return depends_on_data((*shape, *stated)) or all(map(decide_equal, shape, stated))
 
 
 def is_dense(shape: Sequence[Size], stride: Sequence[Size]) -> bool:

@@ -20,6 +20,7 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp import position_loops
 from flambeau_capture.interp.frame import ErrorState, Frame
+from flambeau_capture.interp.if_conversion import convert
 from flambeau_capture.interp.opcodes.registry import opcode, operand
 from flambeau_capture.interp.opcodes.variables import global_value
 from flambeau_capture.values.base import IteratorValue, UserError, Value
@@ -55,7 +56,8 @@ def _jump_if(name: str, holds: Callable[[Frame, Value], bool], or_pop: str = "")
 
     @opcode(name)
     def jump_if(frame: Frame, instruction: Instruction) -> None:
-        if holds(frame, frame.pop()):
+        value = frame.pop()
+        if not convert(frame, value, name.endswith("FALSE")) and holds(frame, value):
             frame.jump(instruction.target)
 
     if or_pop:

@@ -33,6 +33,7 @@ from flambeau_capture.values.functions.call_rules import Action, breaks, handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
 from flambeau_capture.values.tensors.data_numbers import condition_tensor, is_by_data
 from flambeau_capture.values.tensors.graph_calls import record_call, record_result, tensor_call
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 CHECKPOINT_OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")
@@ -178,6 +179,11 @@ for _operator, _python in _SAME_IN_PYTHON.items():
     handles(_called, action=Action.POLYFILL, python=_python)(_in_python)
 
 breaks("FB0025", scanning.refuse)
+
+
+@handles(scanning.is_open)
+def _is_open(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(isinstance(args[0], SymbolValue))
 
 
 def _calling(

@@ -179,7 +179,7 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
 def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
     dims = {} if isinstance(source, ModuleEntry) else tx.open_dims(source, obj)
     if dims:
-        fake, sizes, strides = tx.shapes.tensor(obj, source, dims)
+        fake, sizes, strides = tx.shapes.tensor(obj, source, dims, tx.open_strides(source, obj))
         tx.require_open(source, obj, fake.shape)
         tx.guard_tensor(source, obj, sizes, strides)
         return tx.graph.outermost.add_input(obj, source, fake)

@@ -9,6 +9,7 @@ is the same in every call stays as plain as it was.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 Number = int | torch.SymInt
 
 
-def _integer(value: Value) -> Number | None:
+def integer(value: Value) -> Number | None:
     """A number whose comparisons may be left open."""
     if isinstance(value, SymbolValue):
         number = value.number
@@ -33,9 +34,49 @@ def _integer(value: Value) -> Number | None:
     return plain if type(plain) is int else None
 
 
+#: comparisons of integers, and as differences that are positive where they hold
+_COMPARED: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "<": (operator.lt, lambda one, other: other - one),
+    "<=": (operator.le, lambda one, other: other - one + 1),
+    ">": (operator.gt, lambda one, other: one - other),
+    ">=": (operator.ge, lambda one, other: one - other + 1),
+}
+
+
+class OpenTruth(Constant):
+    """What a comparison of open integers came out as. Reading it decides the comparison."""
+
+    def __init__(self, symbol: str, one: Any, other: Any, condition: torch.SymBool) -> None:
+        super().__init__(bool(compat.hint(condition)), None, self._decide)
+        self._condition = condition
+        self._difference = _COMPARED[symbol][1](one, other)
+
+    @property
+    def cls(self) -> type:
+        return bool
+
+    def _decide(self) -> None:
+        bool(self._condition)  # which notes it
+
+    def indicator(self) -> Any:
+        """1 where it holds and 0 where it does not, as an open integer."""
+        return torch.sym_min(torch.sym_max(self._difference, 0), 1)
+
+
+def compared(tx: Tracer, symbol: str, one: Value, other: Value) -> Value | None:
+    """A comparison of open integers that is left open; None: it is decided."""
+    left, right = integer(one), integer(other)
+    if symbol not in _COMPARED or left is None or right is None:
+        return None
+    condition = _COMPARED[symbol][0](left, right)
+    if not isinstance(condition, torch.SymBool) or not tx.stays_open(condition, "comparison"):
+        return None
+    return OpenTruth(symbol, left, right, condition)
+
+
 def extreme(tx: Tracer, symbol: str, one: Value, other: Value) -> Value | None:
     """The smaller (`<`) or the larger of two integers, one of them open."""
-    left, right = _integer(one), _integer(other)
+    left, right = integer(one), integer(other)
     if left is None or right is None or not isinstance(left + right, torch.SymInt):
         return None
     for condition, value in ((left <= right, one), (left >= right, other)):
@@ -105,7 +146,7 @@ def _within(tx: Tracer, key: Value, size: torch.SymInt) -> Value:
 
 
 def _bound(tx: Tracer, value: Value, size: torch.SymInt) -> Value:
-    number = None if is_none(value) else _integer(value)
+    number = None if is_none(value) else integer(value)
     if number is None or compat.is_extreme(number):
         return value
     known = isinstance(number, int)

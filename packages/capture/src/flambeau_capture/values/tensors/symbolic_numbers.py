@@ -468,9 +468,9 @@ def _term_of(fn: Any, op: str | None, terms: Sequence[Term | None]) -> Term | No
 def _number(value: Value) -> Any:
     if isinstance(value, SymbolValue):
         return None if value.cls is bool else value.number
-    if type(value) is Constant and value.cls in (int, float):
+    if isinstance(value, Constant) and value.cls in (int, float):
         return value.value
-    return None
+    return int(value.value) if isinstance(value, Constant) and value.cls is bool else None
 
 
 def _term(tx: Tracer, value: Value) -> Term | None:
