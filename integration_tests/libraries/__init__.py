@@ -1,1 +1,1 @@
-"""Programs of libraries that use PyTorch, as their documentation has them, in eager and compiled."""
+"""Programs of libraries that use PyTorch, as their pages have them, in eager and compiled."""

@@ -7,7 +7,6 @@ program is wrong, crashes, meets a fault of the compiler or does not end.
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import json
 import sys
 from pathlib import Path
@@ -25,30 +24,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="rows are added to this file, a line each")
     parser.add_argument("--resume", action="store_true", help="leave out what --json has already")
     parser.add_argument("--markdown", type=Path, help="write the table of all rows here")
-    parser.add_argument("--one", help="judge this workload here, and write its row to --json")
     return parser.parse_args()
-
-
-def judge_here(name: str, answer: Path, timeout: float) -> None:
-    """What each process does."""
-    faulthandler.enable()
-    faulthandler.dump_traceback_later(max(1.0, timeout - running.STACK_BEFORE))
-    from benchmarks.zoo.torchvision_cpu import torchvision  # slow to import, as the next one
-    from integration_tests.libraries.judging import judge
-
-    torchvision()  # many libraries import it
-    row = judge(load()[name])
-    written = answer.with_suffix(".part")
-    written.write_text(json.dumps(row))
-    written.rename(answer)
 
 
 def main() -> int:
     """Run and report."""
     given = parse()
-    if given.one:
-        judge_here(given.one, given.json, given.timeout)
-        return 0
     names = [n for n in load() if not given.only or any(text in n for text in given.only)]
     rows = []
     if given.resume and given.json and given.json.exists():
