@@ -62,17 +62,18 @@ def diffusers_pipeline(compile: Compile) -> Program:
 def diffusers_schedulers_step(compile: Compile) -> Program:
     from diffusers import DPMSolverMultistepScheduler, EulerDiscreteScheduler
 
+    schedulers = EulerDiscreteScheduler(), DPMSolverMultistepScheduler()
+    advance = [compile(scheduler.step) for scheduler in schedulers]
     model = compile(lambda x, t: (x * 0.9).tanh() * 0.1)
 
     def step() -> Any:
         found = []
-        for scheduler in (EulerDiscreteScheduler(), DPMSolverMultistepScheduler()):
+        for scheduler, advanced in zip(schedulers, advance, strict=True):
             scheduler.set_timesteps(4)
             sample = torch.randn(1, 3, 8, 8) * scheduler.init_noise_sigma
-            advance = compile(scheduler.step)
             for t in scheduler.timesteps:
                 noise = model(scheduler.scale_model_input(sample, t), t)
-                sample = advance(noise, t, sample).prev_sample
+                sample = advanced(noise, t, sample).prev_sample
             found.append(sample)
         return found
 

@@ -169,7 +169,8 @@ AO0081: a tensor with memory between its elements is given another shape in plac
 AO0082: a tensor gets another size in place (out=) > make a new one
 AO0083: {func} with an out= of {dtype} on CUDA
 AO0084: {func} with out= where a tensor has no elements
-AO0085: {func} with an out= that is a view > use copy_ on the view
+AO0085: {func} with an out= that is a view, of another size or dtype, drawn, or with grad > use
+    copy_ on the view
 AO0086: {func} with an out= that was given another shape in place > use copy_
 AO0087: {func} with an out= of another size ({before}, now {shape}) > give it an out of the result's
     size

@@ -39,7 +39,7 @@ from flambeau_aot.inputs.memory_overlap import (
     share_elements,
 )
 from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
-from flambeau_aot.intercept.registry import Call, Interception, forms, intercept
+from flambeau_aot.intercept.registry import ANSWERS, Call, Interception, forms, intercept
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.refusals import refusal
 
@@ -266,16 +266,21 @@ def write_on_copy(target: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     given = tensors_in((args, {n: x for n, x in kwargs.items() if n != "out"}))
     given = given[1:] if "out" not in kwargs else given
     beside = [x for x in given if storage_key(x) == key]
-    if not beside:
-        return result
-    if name == "__setitem__" and is_basic(args[1]):
+    if beside and name == "__setitem__" and is_basic(args[1]):
         target = target.detach()[args[1]]
-    written = layouts.of(target)
+    _refuse_shared(name, target, beside, layouts)
+    return result
+
+
+def _refuse_shared(
+    name: str, target: torch.Tensor, beside: Sequence[torch.Tensor], layouts: Layouts
+) -> None:
+    """Raise where a call reads elements that it writes, of tensors in one memory."""
+    written = layouts.of(target) if beside else None
     for other in map(layouts.of, beside):
         in_place = same_elements(written, other) and _reads_where_it_writes(name)
         if not in_place and share_elements(written, other):
             raise refusal("AO0079", name=name)
-    return result
 
 
 def _reads_where_it_writes(name: str) -> bool:
@@ -410,8 +415,7 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     if any(not tensor.numel() for tensor in (out, *call.args) if isinstance(tensor, torch.Tensor)):
         raise refusal("AO0084", func=name)
     if base is not out:
-        # Functionalization would put a result of another size into the base unseen.
-        raise refusal("AO0085", func=name)
+        return _into_view(out, call, layouts)
     if is_functional(out) and has_metadata_mutation(out):
         raise refusal("AO0086", func=name)
     failure: Exception | None = None
@@ -431,6 +435,31 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
         given = {key: value for key, value in call.kwargs.items() if key != "out"}
         out.copy_(call.func(*call.args, **given))
     return result
+
+
+def _into_view(out: torch.Tensor, call: Call, layouts: Layouts) -> torch.Tensor:
+    """A result of the size of `out`, a view, made and then copied: functionalization would put one
+    of another size into the base unseen. What is drawn, and what no operand is computed to, would
+    not be the same."""
+    given = {key: value for key, value in call.kwargs.items() if key != "out"}
+    operands = tensors_in((call.args, given))
+    computed = operands and call.func not in ANSWERS and not _draws(call.name.split(".")[0])
+    if not computed or (torch.is_grad_enabled() and any(x.requires_grad for x in operands)):
+        raise refusal("AO0085", func=call.name)
+    refuse_dtypes(call)
+    made = call.func(*call.args, **given)
+    if not isinstance(made, torch.Tensor) or (made.shape, made.dtype) != (out.shape, out.dtype):
+        raise refusal("AO0085", func=call.name)
+    beside = [x for x in operands if storage_key(x) == storage_key(out)]
+    _refuse_shared(call.name.split(".")[0], out, beside, layouts)
+    write_on_copy(out, Call(torch.Tensor.copy_, (out, made), {}), layouts)
+    return out
+
+
+def _draws(name: str) -> bool:
+    operator = getattr(torch.ops.aten, name, None)
+    overloads = [] if operator is None else operator.overloads()
+    return any(torch.Tag.nondeterministic_seeded in getattr(operator, o).tags for o in overloads)
 
 
 def keeping_strides(outs: Sequence[torch.Tensor], call: Call) -> Any:
