@@ -95,6 +95,39 @@ def test_an_out_that_is_a_view_is_refused_where_its_result_may_differ(write: str
         aot.aot_function(fn, aot.run_as_is)(torch.ones(6, 6))
 
 
+UNCOUNTED: dict[str, Callable[[Tensor], Any]] = {
+    "all": lambda x: x.data.mul_(2),
+    "from itself": lambda x: x.data.copy_(x * 2),
+    "a row": lambda x: x.data[0].mul_(2),
+    "twice": lambda x: (x.data.add_(1), x.data.t()[1].mul_(3)),
+}
+KEPT = {name: view for name, view in VIEWS.items() if "bits" not in name and "unfold" not in name}
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("write", UNCOUNTED)
+@pytest.mark.parametrize("view", [*KEPT, "itself", "detached"])
+def test_a_derivative_reads_a_view_of_what_is_written_to_unseen(view: str, write: str) -> None:
+    """`data` does not count a write: the backward pass reads what the memory holds then."""
+    taken = {**KEPT, "itself": lambda x: x, "detached": torch.detach}[view]
+
+    def fn(x: Tensor, weight: Tensor) -> Any:
+        kept = taken(weight)
+        result = x * kept
+        UNCOUNTED[write](weight)
+        return result.sin(), weight * 1, kept * 3
+
+    def outcome(call: Callable[..., Any]) -> list[Tensor]:
+        x, weight = torch.ones(1, requires_grad=True), torch.arange(36.0).view(6, 6).clone()
+        results = call(x, weight)
+        results[0].sum().backward()
+        assert x.grad is not None
+        return [*(result.detach() for result in results), weight, x.grad]
+
+    pairs = zip(outcome(aot.aot_function(fn, aot.run_as_is)), outcome(fn), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
 NEITHER_TURNED: dict[str, Callable[[Tensor], Tensor]] = {
     "resolve_conj": torch.resolve_conj,
     "resolve_neg": torch.resolve_neg,
