@@ -81,8 +81,8 @@ def _judge(name: str, answer: Path, told: Path, timeout: float) -> None:
         stderr = os.open(told, os.O_WRONLY | os.O_CREAT, 0o600)
         for old, new in ((0, quiet), (1, quiet), (2, stderr)):
             os.dup2(new, old)
-        faulthandler.enable()
-        faulthandler.dump_traceback_later(max(1.0, timeout - STACK_BEFORE))
+        faulthandler.enable(2)
+        faulthandler.dump_traceback_later(max(1.0, timeout - STACK_BEFORE), file=2)
         from integration_tests.libraries.judging import judge  # imported before the fork
         from integration_tests.libraries.workload import load
 

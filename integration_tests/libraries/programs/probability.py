@@ -117,7 +117,7 @@ def pyro_svi(compile: Compile) -> Program:
 
 
 @workload("pyro-ppl")
-def pyro_jit_trace_elbo(compile: Compile) -> Program:
+def pyro_affine_coupling(compile: Compile) -> Program:
     import pyro.distributions as dist
     from pyro.distributions.transforms import affine_coupling
 

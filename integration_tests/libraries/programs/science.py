@@ -200,8 +200,8 @@ def pypose_transforms(compile: Compile) -> Program:
     return Program(step)
 
 
-@workload("theseus-ai")
-def theseus_geometry(compile: Compile) -> Program:
+@workload("torchlie")
+def torchlie_geometry(compile: Compile) -> Program:
     from torchlie.functional import SE3, SO3
 
     @compile

@@ -55,23 +55,6 @@ def conformer_train(compile: Compile) -> Program:
     return layer(Conformer(dim=32, depth=2, dim_head=16, heads=2), compile, 2, 20, 32)
 
 
-@workload("speechbrain")
-def speechbrain_ecapa(compile: Compile) -> Program:
-    from speechbrain.lobes.models.ECAPA_TDNN import ECAPA_TDNN
-
-    model = ECAPA_TDNN(16, channels=[16, 16, 16, 16, 48], attention_channels=8, lin_neurons=12)
-    return layer(model, compile, 2, 40, 16)
-
-
-@workload("speechbrain")
-def speechbrain_features(compile: Compile) -> Program:
-    from speechbrain.lobes.features import Fbank
-
-    fbank = Fbank(n_mels=20)
-    compiled = compile(fbank)
-    return Program(lambda: compiled(torch.randn(2, 8000)), fbank)
-
-
 @workload("asteroid")
 def asteroid_conv_tasnet(compile: Compile) -> Program:
     from asteroid.losses import PITLossWrapper, pairwise_neg_sisdr
@@ -98,17 +81,6 @@ def nnaudio_mel_spectrogram(compile: Compile) -> Program:
     model = MelSpectrogram(sr=8000, n_fft=256, n_mels=20, hop_length=64, trainable_mel=True,
                            verbose=False)  # fmt: skip
     return layer(model, compile, 2, 2000)
-
-
-@workload("torch-audiomentations")
-def torch_audiomentations(compile: Compile) -> Program:
-    from torch_audiomentations import AddColoredNoise, Compose, Gain, PolarityInversion
-
-    augment = Compose([Gain(p=0.5, output_type="tensor"), PolarityInversion(p=0.5,
-                       output_type="tensor"), AddColoredNoise(p=0.5, output_type="tensor")],
-                      output_type="tensor")  # fmt: skip
-    compiled = compile(augment)
-    return Program(lambda: compiled(torch.rand(2, 1, 1600) - 0.5, sample_rate=8000))
 
 
 @workload("julius")
@@ -189,7 +161,7 @@ def itransformer_train(compile: Compile) -> Program:
     def step() -> Any:
         model.zero_grad()
         out = compiled(torch.randn(2, 16, 5))
-        next(iter(out.values())).square().mean().backward()
+        (next(iter(out.values())) if isinstance(out, dict) else out).square().mean().backward()
         return out
 
     return Program(step, model)

@@ -379,19 +379,6 @@ def chronos_bolt(compile: Compile) -> Program:
     return Program(step, model)
 
 
-@workload("fla-core", "flash-linear-attention")
-def fla_naive_delta_rule(compile: Compile) -> Program:
-    from fla.ops.delta_rule.naive import delta_rule_recurrence
-
-    run = compile(delta_rule_recurrence)
-
-    def step() -> Any:
-        q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
-        return run(q, F.normalize(k, dim=-1), v, torch.rand(1, 2, 8))
-
-    return Program(step)
-
-
 @workload("memory-efficient-attention-pytorch")
 def memory_efficient_attention(compile: Compile) -> Program:
     from memory_efficient_attention_pytorch import Attention

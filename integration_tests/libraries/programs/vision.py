@@ -64,21 +64,14 @@ def vit_pytorch_vit_train(compile: Compile) -> Program:
 
 
 @workload("vit-pytorch")
-def vit_pytorch_simmim(compile: Compile) -> Program:
-    from vit_pytorch import ViT
-    from vit_pytorch.simmim import SimMIM
+def vit_pytorch_cct_train(compile: Compile) -> Program:
+    from vit_pytorch.cct import CCT
 
-    vit = ViT(image_size=64, patch_size=16, num_classes=10, dim=64, depth=2, heads=4, mlp_dim=128)
-    mim = SimMIM(encoder=vit, masking_ratio=0.5)
-    compiled = compile(mim)
-
-    def step() -> torch.Tensor:
-        mim.zero_grad()
-        loss = compiled(torch.rand(2, 3, 64, 64))
-        loss.backward()
-        return loss
-
-    return Program(step, mim)
+    model = CCT(img_size=(32, 32), embedding_dim=32, n_conv_layers=1, kernel_size=7, stride=2,
+                padding=3, pooling_kernel_size=3, pooling_stride=2, pooling_padding=1,
+                num_layers=2, num_heads=2, mlp_ratio=2.0, num_classes=10,
+                positional_embedding="learnable")  # fmt: skip
+    return classifier(model, compile, 32)
 
 
 @workload("kornia")
@@ -170,7 +163,7 @@ def monai_sliding_window(compile: Compile) -> Program:
 def efficientnet_train(compile: Compile) -> Program:
     from efficientnet_pytorch import EfficientNet
 
-    return classifier(EfficientNet.from_name("efficientnet-b0", num_classes=10), compile, 32)
+    return classifier(EfficientNet.from_name("efficientnet-b0"), compile, 32)
 
 
 @workload("facenet-pytorch")
@@ -255,7 +248,7 @@ def effdet_focal_loss(compile: Compile) -> Program:
 
 @workload("resnest")
 def resnest_blocks(compile: Compile) -> Program:
-    from resnest.torch.models.splat import SplAtConv2d
+    from resnest.torch.splat import SplAtConv2d
 
     model = SplAtConv2d(8, 8, 3, padding=1, radix=2, groups=2, norm_layer=torch.nn.BatchNorm2d)
     compiled = compile(model)
