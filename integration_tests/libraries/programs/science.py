@@ -145,25 +145,6 @@ def schnetpack_schnet(compile: Compile) -> Program:
     return Program(step, model)
 
 
-@workload("escnn")
-def escnn_steerable(compile: Compile) -> Program:
-    from escnn import gspaces
-    from escnn import nn as enn
-
-    space = gspaces.rot2dOnR2(4)
-    before = enn.FieldType(space, [space.trivial_repr])
-    after = enn.FieldType(space, 3 * [space.regular_repr])
-    model = enn.SequentialModule(enn.R2Conv(before, after, 3, padding=1), enn.ReLU(after))
-    model.eval()
-    compiled = compile(lambda x: model(enn.GeometricTensor(x, before)).tensor)
-
-    @torch.no_grad()
-    def step() -> torch.Tensor:
-        return compiled(torch.randn(1, 1, 9, 9))
-
-    return Program(step, model)
-
-
 @workload("roma")
 def roma_rotations(compile: Compile) -> Program:
     import roma

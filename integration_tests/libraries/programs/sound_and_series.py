@@ -187,25 +187,6 @@ def pytorch_forecasting_nbeats_block(compile: Compile) -> Program:
     return Program(step, block)
 
 
-@workload("neuralforecast")
-def neuralforecast_nhits(compile: Compile) -> Program:
-    from neuralforecast.models import NHITS
-
-    model = NHITS(h=4, input_size=12, mlp_units=3 * [[16, 16]], accelerator="cpu",
-                  start_padding_enabled=True)  # fmt: skip
-    compiled = compile(model)
-
-    def step() -> torch.Tensor:
-        model.zero_grad()
-        batch = {"insample_y": torch.randn(3, 12, 1), "insample_mask": torch.ones(3, 12, 1),
-                 "futr_exog": None, "hist_exog": None, "stat_exog": None}  # fmt: skip
-        out = compiled(batch)
-        out.square().mean().backward()
-        return out
-
-    return Program(step, model)
-
-
 @workload("gluonts")
 def gluonts_deepar(compile: Compile) -> Program:
     from gluonts.torch.model.deepar.module import DeepARModel
