@@ -112,19 +112,3 @@ def stable_baselines_policy(compile: Compile) -> Program:
         return acted, values, likelihood, entropy
 
     return Program(step, policy)
-
-
-@workload("tianshou")
-def tianshou_network(compile: Compile) -> Program:
-    from tianshou.utils.net.common import Net
-
-    net = Net(state_shape=(4,), action_shape=(3,), hidden_sizes=[16, 16], softmax=True)
-    compiled = compile(net)
-
-    def step() -> torch.Tensor:
-        net.zero_grad()
-        out, _ = compiled(torch.randn(6, 4))
-        out.square().mean().backward()
-        return out
-
-    return Program(step, net)

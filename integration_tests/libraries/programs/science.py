@@ -122,29 +122,6 @@ def se3_transformer(compile: Compile) -> Program:
     return Program(step, model)
 
 
-@workload("schnetpack")
-def schnetpack_schnet(compile: Compile) -> Program:
-    from schnetpack import properties
-    from schnetpack.nn import CosineCutoff, GaussianRBF
-    from schnetpack.representation import SchNet
-
-    model = SchNet(n_atom_basis=16, n_interactions=2, radial_basis=GaussianRBF(8, cutoff=5.0),
-                   cutoff_fn=CosineCutoff(5.0))  # fmt: skip
-    compiled = compile(model)
-
-    def step() -> torch.Tensor:
-        model.zero_grad()
-        i, j = torch.combinations(torch.arange(6)).T
-        places = torch.randn(6, 3)
-        inputs = {properties.Z: torch.randint(1, 9, (6,)), properties.Rij: places[j] - places[i],
-                  properties.idx_i: i, properties.idx_j: j}  # fmt: skip
-        out = compiled(inputs)["scalar_representation"]
-        out.square().mean().backward()
-        return out
-
-    return Program(step, model)
-
-
 @workload("roma")
 def roma_rotations(compile: Compile) -> Program:
     import roma

@@ -141,15 +141,6 @@ def rtdl_periodic_embeddings(compile: Compile) -> Program:
     return Program(step, model)
 
 
-@workload("tab-transformer-pytorch")
-def tab_transformer_train(compile: Compile) -> Program:
-    from tab_transformer_pytorch import TabTransformer
-
-    model = TabTransformer(categories=(4, 4, 4), num_continuous=3, dim=16, dim_out=1, depth=1,
-                           heads=2, dim_head=8)  # fmt: skip
-    return regression(model, compile, (4, 3), (4, 3), categories=4)
-
-
 @workload("iTransformer")
 def itransformer_train(compile: Compile) -> Program:
     from iTransformer import iTransformer
@@ -208,19 +199,3 @@ def gluonts_deepar(compile: Compile) -> Program:
         return loss
 
     return Program(step, model)
-
-
-@workload("tsai")
-def tsai_inception_time(compile: Compile) -> Program:
-    from tsai.models.InceptionTimePlus import InceptionTimePlus
-
-    return regression(InceptionTimePlus(3, 2, seq_len=20, nf=8), compile, (4, 3, 20))
-
-
-@workload("tsai")
-def tsai_patch_transformer(compile: Compile) -> Program:
-    from tsai.models.PatchTST import PatchTST
-
-    model = PatchTST(3, 2, seq_len=24, pred_dim=4, n_layers=1, d_model=16, n_heads=2, d_ff=32,
-                     patch_len=8, stride=4)  # fmt: skip
-    return regression(model, compile, (4, 3, 24))

@@ -262,44 +262,6 @@ def ignite_trainer(compile: Compile) -> Program:
     return Program(step, model, optimizer)
 
 
-@workload("fastai")
-def fastai_learner(compile: Compile) -> Program:
-    from fastai.data.core import DataLoaders
-    from fastai.learner import Learner
-    from fastai.losses import CrossEntropyLossFlat
-
-    model = perceptron()
-    data = torch.utils.data.TensorDataset(torch.randn(8, 8), torch.randint(0, 3, (8,)))
-    loader = torch.utils.data.DataLoader(data, batch_size=4)
-    learner = Learner(DataLoaders(loader, loader), compile(model),
-                      loss_func=CrossEntropyLossFlat(), train_bn=False)  # fmt: skip
-
-    def step() -> Any:
-        with learner.no_bar(), learner.no_logging():
-            learner.fit(1, lr=1e-2)
-        return learner.validate()[0]
-
-    return Program(step, model)
-
-
-@workload("avalanche-lib")
-def avalanche_naive(compile: Compile) -> Program:
-    from avalanche.models import SimpleMLP
-
-    model = SimpleMLP(num_classes=3, input_size=8, hidden_size=16)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    compiled = compile(model)
-
-    def step() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(compiled(torch.randn(4, 8)), torch.randint(0, 3, (4,)))
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return Program(step, model, optimizer)
-
-
 @workload("catalyst")
 def catalyst_losses(compile: Compile) -> Program:
     from catalyst.contrib.losses import FocalLossMultiClass

@@ -163,7 +163,7 @@ def monai_sliding_window(compile: Compile) -> Program:
 def efficientnet_train(compile: Compile) -> Program:
     from efficientnet_pytorch import EfficientNet
 
-    return classifier(EfficientNet.from_name("efficientnet-b0"), compile, 32)
+    return classifier(EfficientNet.from_name("efficientnet-b0"), compile, 96)
 
 
 @workload("facenet-pytorch")
