@@ -82,7 +82,7 @@ def markdown(rows: Sequence[Row], command: str) -> str:
     lines += ["", "## What ends graphs", "", "| break | workloads |", "|---|---|"]
     reasons: Counter[str] = Counter()
     for row in rows:
-        reasons.update({_plain(text)[:140] for text in row.get("break_texts", ())})
+        reasons.update({_plain(text.partition("\n")[0]) for text in row.get("break_texts", ())})
     lines += [f"| {text} | {n} |" for text, n in reasons.most_common(60)]
     return "\n".join(lines) + "\n"
 

@@ -276,7 +276,9 @@ def _refuse_shared(
     name: str, target: torch.Tensor, beside: Sequence[torch.Tensor], layouts: Layouts
 ) -> None:
     """Raise where a call reads elements that it writes, of tensors in one memory."""
-    written = layouts.of(target) if beside else None
+    if not beside:
+        return
+    written = layouts.of(target)
     for other in map(layouts.of, beside):
         in_place = same_elements(written, other) and _reads_where_it_writes(name)
         if not in_place and share_elements(written, other):
