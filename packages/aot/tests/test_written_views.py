@@ -44,6 +44,8 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
     "copy_": lambda view: view.copy_(torch.full_like(view, 3)),
     "setitem": lambda view: view.__setitem__(..., 5),
     "out": lambda view: torch.neg(view.clone(), out=view),
+    "out in place": lambda view: torch.maximum(view, view.new_ones(()), out=view),
+    "out of a reduction": lambda view: torch.amax(torch.stack([view, view]), 0, out=view),
 }
 
 
@@ -70,6 +72,67 @@ def test_the_rest_stays(view: str, write: str, of_input: bool) -> None:
     for one, other in ((found, wanted), (given, expected)):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
         assert torch.equal(one.signbit(), other.signbit())
+
+
+INTO_A_VIEW: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "another size": lambda view, x: torch.neg(x[:1, :1], out=view),
+    "another dtype": lambda view, x: torch.add(x[1].int(), 1, out=view),
+    "drawn": lambda view, x: torch.bernoulli(view.clone().clamp(0, 1), out=view),
+    "with grad": lambda view, x: torch.mul(view.clone(), x.requires_grad_()[0], out=view),
+    "elsewhere in its memory": lambda view, x: torch.neg(view.as_strided((6,), (1,), 8), out=view),
+}
+NOT_INTO_A_VIEW = ("another size", "with grad", "elsewhere in its memory")
+
+
+@pytest.mark.parametrize("write", INTO_A_VIEW)
+def test_an_out_that_is_a_view_is_written_or_refused(write: str) -> None:
+    def fn(x: Tensor) -> Tensor:
+        base = torch.zeros(6, 6) + 0.5
+        INTO_A_VIEW[write](base[1], x)
+        return base * 1
+
+    def outcome(call: Callable[..., Tensor]) -> Tensor:
+        torch.manual_seed(0)
+        return call(torch.ones(6, 6))
+
+    if write in NOT_INTO_A_VIEW:
+        with pytest.raises(aot.Unsupported, match=r"AO0085|AO0087|don't support automatic"):
+            outcome(aot.aot_function(fn, aot.run_as_is))
+    else:
+        assert torch.equal(outcome(aot.aot_function(fn, aot.run_as_is)), outcome(fn))
+
+
+UNCOUNTED: dict[str, Callable[[Tensor], Any]] = {
+    "all": lambda x: x.data.mul_(2),
+    "from itself": lambda x: x.data.copy_(x * 2),
+    "a row": lambda x: x.data[0].mul_(2),
+    "twice": lambda x: (x.data.add_(1), x.data.t()[1].mul_(3)),
+}
+KEPT = {name: view for name, view in VIEWS.items() if "bits" not in name and "unfold" not in name}
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("write", UNCOUNTED)
+@pytest.mark.parametrize("view", [*KEPT, "itself", "detached"])
+def test_a_derivative_reads_a_view_of_what_is_written_to_unseen(view: str, write: str) -> None:
+    """`data` does not count a write: the backward pass reads what the memory holds then."""
+    taken = {**KEPT, "itself": lambda x: x, "detached": torch.detach}[view]
+
+    def fn(x: Tensor, weight: Tensor) -> Any:
+        kept = taken(weight)
+        result = x * kept
+        UNCOUNTED[write](weight)
+        return result.sin(), weight * 1, kept * 3
+
+    def outcome(call: Callable[..., Any]) -> list[Tensor]:
+        x, weight = torch.ones(1, requires_grad=True), torch.arange(36.0).view(6, 6).clone()
+        results = call(x, weight)
+        results[0].sum().backward()
+        assert x.grad is not None
+        return [*(result.detach() for result in results), weight, x.grad]
+
+    pairs = zip(outcome(aot.aot_function(fn, aot.run_as_is)), outcome(fn), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
 
 
 NEITHER_TURNED: dict[str, Callable[[Tensor], Tensor]] = {

@@ -425,3 +425,48 @@ def test_what_backward_writes_to(capture):
         total.backward(retain_graph=True)
         total.backward()
         assert seen.item() == 2 and a.grad.tolist() == [6.0] * 3
+
+
+def for_transforms(names, style):
+    """A function with rules that transforms of torch.func call, each other than its derivative."""
+    both = {
+        "backward": lambda ctx, g: g * 3 * ctx.saved_tensors[0],
+        "jvp": lambda ctx, t: t * 5,
+        "vmap": lambda info, dims, a: (made.apply(a) + 7, 0),
+    }
+    own = {name: staticmethod(both[name]) for name in ("backward", *names) if name in both}
+    if "generate_vmap_rule" in names:
+        own["generate_vmap_rule"] = True
+    if style == "setup_context":
+        own["forward"] = staticmethod(lambda a: a.tanh())
+        own["setup_context"] = staticmethod(saves_both)
+    else:
+        own["forward"] = staticmethod(lambda ctx, a: saves_both(ctx, (a,), a) or a.tanh())
+    made = type("Made", (torch.autograd.Function,), own)
+    return made
+
+
+def saves_both(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+    ctx.save_for_forward(*inputs)
+
+
+VMAP, JVP = ("generate_vmap_rule",), ("jvp",)
+RULES_OF_TRANSFORMS = ((), VMAP, JVP, ("vmap",), VMAP + JVP, ("vmap", *JVP))
+
+
+@pytest.mark.parametrize("style", ["setup_context", "forward"])
+@pytest.mark.parametrize("names", RULES_OF_TRANSFORMS, ids="+".join)
+def test_rules_of_transforms_do_not_end_a_graph(agree, names, style):
+    kind = for_transforms(names, style)
+    agree(lambda a: kind.apply(a.sin()) * 2, x())
+
+
+@pytest.mark.parametrize("names", RULES_OF_TRANSFORMS[1:], ids="+".join)
+def test_rules_of_transforms_are_called_by_transforms(agree, names):
+    kind = for_transforms(names, "setup_context")
+    agree(lambda a: torch.func.grad(lambda b: kind.apply(b).sum())(a.sin()), x(False), graphs=None)
+    if "jvp" in names:
+        agree(lambda a: torch.func.jvp(kind.apply, (a.sin(),), (a,)), x(False), graphs=None)
+    else:
+        agree(lambda a: torch.vmap(kind.apply)(a.sin()), x(False), graphs=None)

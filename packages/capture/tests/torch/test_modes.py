@@ -156,6 +156,41 @@ def test_questions_about_compiling(capture):
     assert capture(run)(x())[1] == (True, False, False)
 
 
+ASKED_OF_TYPES = (
+    torch.Tensor, int, (int, torch.Tensor), list[int], list[torch.Tensor], torch.Tensor | None,
+    tuple[int, str], dict[str, torch.Tensor], list[int] | torch.Tensor,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ASKED_OF_TYPES, ids=str)
+def test_questions_about_types(agree, kind):
+    values = [None, 3, [1, 2], [1, "a"], (1, "a"), {"a": 1}, {"a": torch.ones(1)}]
+
+    def run(a):
+        found = [torch.jit.isinstance(value, kind) for value in [*values, a, [a], {"a": a}]]
+        return a + 1, found
+
+    agree(run, x())
+
+
+transformed = torch._C._are_functorch_transforms_active
+
+
+def test_questions_about_transforms(agree):
+    agree(lambda a: a * 2 if transformed() else a + 1, x())
+
+
+@pytest.mark.parametrize("transform", [torch.vmap, torch.func.grad], ids=lambda f: f.__name__)
+def test_questions_about_transforms_inside_of_one(agree, transform):
+    def of_one(a):
+        return a.sum() * 2 if transformed() else a.sum() * 3
+
+    def run(a):
+        return transform(of_one)(a) + 1, transformed()
+
+    agree(run, x(), graphs=None)
+
+
 def test_state_of_modes_after_an_exception(agree):
     def run(a):
         try:

@@ -21,6 +21,7 @@ from flambeau_aot._torch_compat import (
     autograd_nodes,
     base_of,
     current_value,
+    functionalization,
     is_functional,
     keeps_something,
     kept_values,
@@ -131,7 +132,8 @@ def kept_by_autograd(effects: Effects, history: History, reached: Reached) -> Ca
     by_node: dict[Any, list[fx.Node]] = {}
     unpacked: set[Any] = set()
     for node, _ in history:
-        values = [current_value(x) for x in kept_values(node) if is_functional(x)]
+        with functionalization(), tracer:  # a view of what was written to since is taken again
+            values = [current_value(x) for x in kept_values(node) if is_functional(x)]
         by_node[node] = [tracer.node_of(x) for x in values if tracer.has_node(x)]
         if by_node[node] and of_a_user(node):
             watch_unpacking(node, unpacked.add)

@@ -40,6 +40,10 @@ SCRIPTING_QUESTIONS: tuple[Any, ...] = tuple(
     getattr(torch.jit, name) for name in ("is_scripting", "is_tracing")
 )
 
+#: whether a transform of functorch is at work; and what `torch.jit.isinstance` calls
+TRANSFORMED: Any = torch._C._are_functorch_transforms_active
+SCRIPTED_ISINSTANCE: Any = torch._jit_internal._isinstance
+
 #: what an optimizer reads the numbers of its state by
 READS_STATE: Any = vars(sys.modules[torch.optim.Optimizer.__module__])["_get_value"]
 TENSOR_BASE: type = torch._C.TensorBase

@@ -297,6 +297,8 @@ class FrameConversion:
             self._stop_further_out(ended, missing)
         except (AssembleError, StackError, CannotResume, Break) as error:
             self._stop_further_out(ended, error)
+        if number is None and plan.outputs:  # an input alone, which leaves as another class
+            number = names.reserve()
         code = self._compile(session, plan, number, ended.chain)
         self._note_dynamics(names.latest, ended.chain, report)
         self.outcome, self.stopped, self.in_parts = "break", report, True

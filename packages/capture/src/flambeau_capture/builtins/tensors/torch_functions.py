@@ -217,6 +217,18 @@ _answer(None, *compat.nothing_under_capture())
 _answer(0, *compat.zero_under_capture())
 
 
+unguarded(name_of(compat.TRANSFORMED), "no in whatever is captured, but for a break in a body")
+
+
+@handles(compat.TRANSFORMED)
+def _transformed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """No: a frame where one is at work is not captured, and of a body that torch runs it is not
+    known here what runs it."""
+    if tx.graph.outer is not None:
+        raise Break("FB0005", f"{name_of(compat.TRANSFORMED)} in a function that torch runs")
+    return Constant(False)
+
+
 pure(torch.broadcast_shapes)
 _STORAGES = (torch.TypedStorage, torch.UntypedStorage)
 
@@ -228,6 +240,9 @@ answers(
             hasattr(args[0].cls, "__torch_function__")
         ),
         torch.jit.annotate: lambda tx, args, kwargs: args[1],
+        torch.jit.isinstance: lambda tx, args, kwargs: tx.call_python(
+            compat.SCRIPTED_ISINSTANCE, args, kwargs
+        ),
         torch.numel: lambda tx, args, kwargs: args[0].call_method(tx, "numel", [], {}),
         torch._check_is_size: lambda tx, args, kwargs: tx.call_python(
             scanning.check_is_size, args, kwargs
@@ -424,7 +439,7 @@ breaks("FB0007", _HOOK.setup_input_hook, _HOOK.setup_output_hook)
 of_arguments(
     torch.promote_types, torch.can_cast, torch.is_tensor, torch.is_storage, torch.numel,
     torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,
-    torch.broadcast_shapes, torch.jit.annotate, torch._check_is_size, compat.GROUP_TENSORS,
-    compat.READS_STATE,
+    torch.broadcast_shapes, torch.jit.annotate, torch.jit.isinstance, torch._check_is_size,
+    compat.GROUP_TENSORS, compat.READS_STATE,
 )  # fmt: skip
 STATE_QUESTIONS[torch.get_default_device] = None

@@ -127,7 +127,8 @@ _METHODS: dict[str, Callable[[Args], str]] = {
 @handles(*compat.function_applies())
 def _apply(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind, given = args[0], list(args[1:])
-    if not isinstance(kind, ClassValue) or kwargs or not _is_usual(kind.python_class):
+    transformed = tx.graph.outer is not None  # where torch runs a body, it may be
+    if not isinstance(kind, ClassValue) or kwargs or not _is_usual(kind.python_class, transformed):
         raise Break(NO_FUNCTION, f"apply of {kind.describe()}")
     grad_mode = torch.is_grad_enabled()
     try:
@@ -137,10 +138,12 @@ def _apply(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         compat.set_grad_enabled(grad_mode)
 
 
-def _is_usual(kind: type) -> bool:
-    """Whether nothing but forward, setup_context and backward is the program's own."""
+def _is_usual(kind: type, transformed: bool) -> bool:
+    """Whether nothing but forward, setup_context and backward is the program's own, of what is
+    called: derivatives of forward mode and rules of `vmap` are not but by a transform."""
     function = torch.autograd.Function
-    for name in ("apply", "jvp", "generate_vmap_rule", "once_differentiable"):
+    of_transforms = ("jvp", "generate_vmap_rule") if transformed else ()
+    for name in ("apply", "once_differentiable", *of_transforms):
         own, usual = find_in_class(kind, name), find_in_class(function, name)
         if (own is None) != (usual is None) or (own and usual and own[1] is not usual[1]):
             return False

@@ -144,8 +144,10 @@ def existing_subclass(tx: Tracer, obj: torch.Tensor, source: Source) -> Subclass
 
 def of_class(tx: Tracer, tensor: TensorValue, kind: type) -> TensorValue:
     """`tensor.as_subclass(kind)`."""
-    if compat.ignores_torch_function(kind) or kind is torch.Tensor:
-        return TensorValue(tensor.node, python_class=kind)
+    if kind is torch.Tensor:
+        alias = tx.call(tx.wrap_new(torch.ops.aten.alias.default), [TensorValue(tensor.node)], {})
+        assert isinstance(alias, TensorValue)
+        return alias
     assume_special_methods(tx, kind)
     return SubclassTensor(ObjectValue(kind), tensor)
 

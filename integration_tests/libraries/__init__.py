@@ -1,0 +1,1 @@
+"""Programs of libraries that use PyTorch, as their pages have them, in eager and compiled."""
