@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import flambeau_aot as aot
@@ -162,6 +162,33 @@ def test_what_eager_refuses_is_refused() -> None:
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(aot.Unsupported, match="backward part raises"):
         aot.aot_function(lambda x: torch.heaviside(x * 1, x), aot.run_as_is)(x)
+
+
+class OfOneAlone(torch.autograd.Function):
+    """Of its two inputs, the second gets no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad, None
+
+
+@pytest.mark.parametrize("hook", [lambda g: g * 3, lambda g: g[9], lambda g: torch.ones(7) + g])
+def test_a_hook_that_raises_is_refused(hook: Callable[..., Any]) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        other = w * 2
+        other.register_hook(hook)
+        result: torch.Tensor = OfOneAlone.apply(x, other)
+        return result
+
+    x, w = (torch.ones(3, requires_grad=True) for _ in range(2))
+    with pytest.raises(TypeError):
+        fn(x, w).sum().backward()
+    with pytest.raises(aot.Unsupported, match="backward part raises"):
+        aot.aot_function(fn, aot.run_as_is)(x, w)
 
 
 def test_a_defect_is_no_refusal() -> None:

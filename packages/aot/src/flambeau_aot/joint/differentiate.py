@@ -9,7 +9,6 @@ refused: nobody could say what it is when a second backward pass begins.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -255,13 +254,6 @@ def _gradients(
             raise refusal("AO0134", error=error) from error
         raise refusal("AO0135", error=error) from error
     except Exception as error:
-        if _raised_in(error).startswith("flambeau_"):
-            raise
-        # a hook, or the backward of an autograd function, raises where eager runs it
-        raise refusal("AO0134", error=f"{type(error).__name__}: {error}") from error
-
-
-def _raised_in(error: Exception) -> str:
-    """The module whose code raised an error."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__", ""))
+        if is_refusal(error):  # of a hook's, or of the backward of an autograd function
+            raise refusal("AO0134", error=f"{type(error).__name__}: {error}") from error
+        raise

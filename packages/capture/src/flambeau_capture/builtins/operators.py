@@ -104,6 +104,7 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
         return left.fn is right.fn
     if isinstance(left, OpaqueValue) and isinstance(right, OpaqueValue):
         if left.real is right.real:
+            assert left.source is not None and right.source is not None
             tx.guard_alias(left.source, right.source)
             return True
     _ = left.cls, right.cls  # the answer rests on what they are

@@ -193,7 +193,7 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
 def _passed(source: Any, target: Any, options: dict[str, int | bool]) -> Any:
     """The compiled kernel, with twice the warps where a pass of Triton's own fails.
 
-    Triton 3.6 puts a value behind its use where it removes layout conversions around a row's sum,
+    Triton 3.6 puts a value after its use where it removes layout conversions around a row's sum,
     in kernels of one warp; two warps have other layouts.
     """
     import triton  # as above
