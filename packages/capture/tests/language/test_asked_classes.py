@@ -276,3 +276,29 @@ def test_who_is_asked_for_a_copy(capture, kind, names):
     for name in names:
         setattr(given, name, lambda *_: 3)
     assert run(torch.ones(1), given)[1:] == program(torch.ones(1), given)[1:]
+
+
+class Slotted:
+    __slots__ = ("items",)
+
+
+class Row(typing.NamedTuple):
+    items: int = 1
+    other: float = 2.0
+
+
+class Rows(tuple):
+    __slots__ = ()
+
+    def __iter__(self):
+        return iter("xy")
+
+
+@pytest.mark.parametrize("make", [Slotted, Row, Rows, lambda: Rows((1, 2))], ids=str)
+def test_copies_of_objects_without_a_dict(capture, make):
+    def program(t, given):
+        made = copy.copy(given), copy.deepcopy(given)
+        return t * 2, [type(each).__name__ for each in made], [given is each for each in made]
+
+    given = make()
+    assert capture(program)(torch.ones(1), given)[1:] == program(torch.ones(1), given)[1:]

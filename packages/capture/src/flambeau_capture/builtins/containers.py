@@ -130,8 +130,10 @@ def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if compares_itself(value.cls):  # which is looked up in the tables of `copy`
         value.unknown("copy.copy")
-    if isinstance(value, (*_SHARED, TupleValue)):
+    if isinstance(value, _SHARED) or value.cls is tuple:
         return value
+    if isinstance(value, TupleValue):
+        return _tuple_like(value, "__copy__", value.parts())
     if isinstance(value, InstanceDict):
         return DictValue(value.entries(tx), tx=tx)
     if isinstance(value, ListValue | DictValue | SetValue):
@@ -171,7 +173,7 @@ def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
         return known
     if compares_itself(value.cls):
         value.unknown("copy.deepcopy")
-    if isinstance(value, _SHARED):
+    if isinstance(value, _SHARED) and not isinstance(value, SliceValue):
         return value
 
     def part(inner: Value) -> Value:
@@ -186,9 +188,10 @@ def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
         made.replace(tx, [part(item) for item in value.parts()])
     elif isinstance(value, TupleValue):
         copies = [part(item) for item in value.parts()]
-        if all(copied is item for copied, item in zip(copies, value.parts())):
+        same = all(copied is item for copied, item in zip(copies, value.parts()))
+        if same and value.cls is tuple:
             return value  # nothing in it can change
-        made = TupleValue(copies, value.cls)
+        made = _tuple_like(value, "__deepcopy__", copies)
     elif isinstance(value, DictValue):
         made = DictValue(python_class=value.cls, tx=tx, factory=value.factory)
         memo[id(value)] = made
@@ -200,12 +203,24 @@ def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
         made = SetValue([part(item) for item in value.parts()], value.cls, tx=tx)
     elif isinstance(value, TensorValue):
         made = _tensor(tx, value)
+    elif isinstance(value, SliceValue):
+        made = SliceValue(*(part(bound) for bound in value.bounds))
     elif isinstance(value, ObjectValue):
         return _instance(tx, value, part, memo)
     else:
         raise Break("FB0005", f"copy.deepcopy of {value.describe()}")
     memo[id(value)] = made
     return made
+
+
+def _tuple_like(value: TupleValue, own: str, parts: list[Value]) -> Value:
+    """Another of the class, which is made from its items where it does not say otherwise."""
+    for name in (own, "__getnewargs_ex__", *_HOOKS):
+        if python_method(value.cls, name) is not None:
+            raise Break("FB0005", f"copy of {value.describe()}, which has its own {name}")
+    if not hasattr(value.cls, "_make") and value.cls.__new__ is not tuple.__new__:
+        raise Break("FB0005", f"copy of {value.describe()}")
+    return TupleValue(parts, value.cls)
 
 
 def _tensor(tx: Tracer, value: TensorValue) -> Value:
@@ -222,7 +237,7 @@ def _instance(
 ) -> Value:
     own = "__copy__" if memo is None else "__deepcopy__"
     hook = find_in_class(value.cls, own)
-    kept = memo is not None and any(key == own for key, _ in value.own_entries(tx))
+    kept = memo is not None and value.instance_get(tx, own) is not None
     if kept or python_method(value.cls, own) is not None:
         if memo is None:  # looked up in the class, not in the object
             copied = tx.call(tx.get_attr(tx.wrap_new(value.cls), own), [value], {})

@@ -133,7 +133,8 @@ class ObjectValue(SpecialMethods, Instance):
 
     def own_entries(self, tx: Tracer) -> Iterator[tuple[str, Value]]:
         """All attributes of the instance itself."""
-        if not self.shared and self.source is not None and self.real is not None:
+        has_dict = self.python_class.__dictoffset__ != 0
+        if has_dict and not self.shared and self.source is not None and self.real is not None:
             keys = tuple(instance_dict(self.real))
             asked = answers_attributes(self.python_class)
             table = Called(self.source, instance_dict) if asked else Attr(self.source, "__dict__")
