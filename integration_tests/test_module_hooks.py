@@ -188,3 +188,37 @@ def test_an_undefined_derivative_is_an_error_by_name() -> None:
     result = Nothing.apply(compiled(x * 2))
     with pytest.raises(RuntimeError, match="FB0007"):
         result.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_hooks_on_all_modules_see_no_graph_of_ours(backend):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            scaled = torch.func.grad(lambda t: t.sin().sum())(x)
+            return self.other(self.one(x + scaled))
+
+    def seen(wrap):
+        torch.manual_seed(0)
+        model, names = Model(), []
+        handles = [
+            torch.nn.modules.module.register_module_forward_hook(
+                lambda module, *_: names.append(type(module).__name__)
+            ),
+            model.one.register_full_backward_hook(lambda module, into, out: (into[0] * 2,)),
+        ]
+        try:
+            x = torch.ones(2, 3, requires_grad=True)
+            wrap(model)(x).sum().backward()
+        finally:
+            for handle in handles:
+                handle.remove()
+        return names, x.grad.tolist()
+
+    wanted = seen(lambda model: lambda x: model(x))
+    got = seen(lambda model: flambeau.compile(lambda x: model(x), backend=backend))
+    assert got[0] == wanted[0]
+    torch.testing.assert_close(got[1], wanted[1])

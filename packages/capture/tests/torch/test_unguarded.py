@@ -142,7 +142,9 @@ def test_question_of_arguments_is_guarded_or_declared(capture, count):
 
 def guarded_by_reading(fn):
     """Written in Python and interpreted: each thing that it reads is guarded there."""
-    return fn in (os.environ.__getitem__, os._Environ.__getitem__)
+    rule = RULES.get(fn)
+    inline = rule is not None and rule.action is Action.INLINE
+    return inline or fn in (os.environ.__getitem__, os._Environ.__getitem__)
 
 
 def test_a_question_that_nobody_guards_is_found(capture, monkeypatch):

@@ -21,6 +21,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.graph.functions import Body
 from flambeau_capture.graph.operator_effects import GraphEffects
 from flambeau_capture.source import CallResultSource, Source
 
@@ -222,7 +223,7 @@ class GraphBuilder:
         for node in final.nodes:
             if node.op == "get_attr":
                 hold(root, str(node.target), self.attributes[str(node.target)])
-        return fx.GraphModule(root, final, class_name=name), copies
+        return Body(root, final, class_name=name), copies
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         try:

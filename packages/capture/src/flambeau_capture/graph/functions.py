@@ -20,7 +20,12 @@ from torch.utils.hooks import BackwardHook
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import disabled
 
-Body = fx.GraphModule
+
+class Body(fx.GraphModule):
+    """A captured graph. It is no module of the program: hooks on all modules do not run for it."""
+
+    def __call__(self, *args: Any) -> Any:
+        return self.forward(*args)
 
 
 def vmap_call(

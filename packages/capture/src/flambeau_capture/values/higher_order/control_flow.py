@@ -25,6 +25,7 @@ from flambeau_capture.graph.functions import (
     select,
     while_call,
 )
+from flambeau_capture.observe.unguarded import of_arguments
 from flambeau_capture.polyfills import scanning
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
@@ -179,6 +180,9 @@ for _operator, _python in _SAME_IN_PYTHON.items():
     handles(_called, action=Action.POLYFILL, python=_python)(_in_python)
 
 breaks("FB0025", scanning.refuse)
+
+
+of_arguments(scanning.is_open)
 
 
 @handles(scanning.is_open)
