@@ -204,7 +204,8 @@ def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
     elif isinstance(value, TensorValue):
         made = _tensor(tx, value)
     elif isinstance(value, SliceValue):
-        made = SliceValue(*(part(bound) for bound in value.bounds))
+        start, stop, step = map(part, value.bounds)
+        made = SliceValue(start, stop, step)
     elif isinstance(value, ObjectValue):
         return _instance(tx, value, part, memo)
     else:
@@ -218,7 +219,8 @@ def _tuple_like(value: TupleValue, own: str, parts: list[Value]) -> Value:
     for name in (own, "__getnewargs_ex__", *_HOOKS):
         if python_method(value.cls, name) is not None:
             raise Break("FB0005", f"copy of {value.describe()}, which has its own {name}")
-    if not hasattr(value.cls, "_make") and value.cls.__new__ is not tuple.__new__:
+    maker = find_in_class(value.cls, "__new__")
+    if not hasattr(value.cls, "_make") and (maker is None or maker[0] is not tuple):
         raise Break("FB0005", f"copy of {value.describe()}")
     return TupleValue(parts, value.cls)
 
