@@ -1,8 +1,11 @@
 """Workloads of libraries: how they are judged; `python -m integration_tests.libraries` has all."""
 
 import faulthandler
+import json
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import torch
 from packaging.utils import canonicalize_name
 
 import flambeau
-from integration_tests.libraries import running, tables
+from integration_tests.libraries import judging, running, tables
 from integration_tests.libraries.judging import judge
 from integration_tests.libraries.workload import WORKLOADS, Program, Workload, load
 
@@ -66,14 +69,23 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize("status", STATUSES)
-def test_what_a_workload_is_judged(status, monkeypatch, tmp_path):
-    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
-    flambeau.reset()  # other tests have compiled, too
-    monkeypatch.setattr("integration_tests.libraries.judging.STEADY_SECONDS", 0.0)
-    row = judge(stepping(STATUSES[status]))
-    assert row["status"] == status, row
-    assert row["versions"]["torch"] == torch.__version__
+def judged():
+    """The row of each, as lines; run in a process where nothing else has compiled."""
+    judging.STEADY_SECONDS = 0.0
+    for make in STATUSES.values():
+        flambeau.reset()
+        print(json.dumps(judge(stepping(make))))
+
+
+def test_what_a_workload_is_judged(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", f"from {__name__} import judged; judged()"]
+    environment = os.environ | {"FLAMBEAU_CACHE_DIR": str(tmp_path)}
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["status"] for row in rows] == list(STATUSES), rows
+    assert {row["versions"]["torch"] for row in rows} == {torch.__version__}
 
 
 def test_a_library_that_is_absent():

@@ -66,9 +66,10 @@ def _row(name: str, timeout: float) -> Row:
             row: Row = json.loads(answer.read_text())
             return row
         lines = told.read_text(errors="replace").strip().splitlines() if told.exists() else []
+    if status is None:  # the stack that was dumped begins with where it was
+        stack = " | ".join(lines[:40])[:2500]
+        return {"status": "timeout", "detail": f"no answer in {timeout:.0f} s: {stack}"}
     tail = " | ".join(lines[-40:])[-2500:]
-    if status is None:
-        return {"status": "timeout", "detail": f"no answer in {timeout:.0f} s: {tail}"}
     return {"status": "crashed", "detail": f"the process died ({status}): {tail}"}
 
 

@@ -26,7 +26,7 @@ RANGES: Mapping[str, str] = {
     "flambeau-inductor": ">=0.1.0,<0.2",
 }
 #: the meanings of prims graphs that this release was tried with
-DIALECTS = frozenset({1})
+DIALECTS = frozenset({2})
 
 
 def installed() -> dict[str, str]:
