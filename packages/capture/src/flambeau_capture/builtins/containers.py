@@ -111,15 +111,7 @@ def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return SliceValue(start, stop, step)
 
 
-_SHARED = (
-    Constant,
-    ClassValue,
-    FunctionValue,
-    BuiltinValue,
-    PyModuleValue,
-    FrozenValue,
-    SliceValue,
-)
+_SHARED = (Constant, ClassValue, FunctionValue, BuiltinValue, PyModuleValue, FrozenValue)
 #: methods that read the items of a list or a dict, and that put them into the copy
 _READ_BY_COPYING = ("__iter__", "__len__", "items", "append", "extend", "__setitem__")
 _HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
@@ -130,7 +122,7 @@ def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if compares_itself(value.cls):  # which is looked up in the tables of `copy`
         value.unknown("copy.copy")
-    if isinstance(value, _SHARED) or value.cls is tuple:
+    if isinstance(value, (*_SHARED, SliceValue)) or value.cls is tuple:
         return value
     if isinstance(value, TupleValue):
         return _tuple_like(value, "__copy__", value.parts())
@@ -173,7 +165,7 @@ def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
         return known
     if compares_itself(value.cls):
         value.unknown("copy.deepcopy")
-    if isinstance(value, _SHARED) and not isinstance(value, SliceValue):
+    if isinstance(value, _SHARED):
         return value
 
     def part(inner: Value) -> Value:

@@ -11,7 +11,7 @@ seen: their caller keeps all.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count
@@ -106,18 +106,21 @@ def ends_loop(body: CodeBody, jump: Instruction) -> bool:
         for each in body.instructions[:at]
         if each.opname == "FOR_ITER" and each.target is not None and where[each.target] > at
     }
-    again = [_leads_to(body, goal, jump, around) for goal in successors(body)[jump]]
+    again = [_leads_to(body, [goal], [jump], around) for goal in successors(body)[jump]]
     return any(again) and not all(again)
 
 
 def _leads_to(
-    body: CodeBody, start: Instruction, goal: Instruction, without: Collection[Instruction]
+    body: CodeBody,
+    starts: Iterable[Instruction],
+    goals: Collection[Instruction],
+    without: Collection[Instruction] = (),
 ) -> bool:
-    """Whether control can come from one instruction to another by none of these."""
-    following, found, pending = successors(body), set(without), [start]
+    """Whether control can come from some instructions to one of others by none of the last."""
+    following, found, pending = successors(body), set(without), [*starts]
     while pending:
         instruction = pending.pop()
-        if instruction is goal:
+        if instruction in goals:
             return True
         if instruction not in found:
             found.add(instruction)
@@ -127,16 +130,8 @@ def _leads_to(
 
 def set_again(body: CodeBody, stores: Collection[Instruction]) -> bool:
     """Whether one of these instructions may be run after one of them was."""
-    following, found = successors(body), set[Instruction]()
-    pending = [goal for store in stores for goal in following[store]]
-    while pending:
-        instruction = pending.pop()
-        if instruction in stores:
-            return True
-        if instruction not in found:
-            found.add(instruction)
-            pending += following[instruction]
-    return False
+    following = successors(body)
+    return _leads_to(body, [goal for store in stores for goal in following[store]], stores)
 
 
 def keep(body: CodeBody, kept: Collection[Instruction]) -> CodeBody:
