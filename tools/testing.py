@@ -21,7 +21,7 @@ import sys
 import tempfile
 import traceback
 import types
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -194,40 +194,68 @@ def as_before() -> Iterator[None]:
 # --- slices of sweeps -----------------------------------------------------------------------------
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; all where
+MOST = 20
+"""Cases of a product of kinds that all run, marked or not."""
+TIMES, FEWEST = 2, 12
+"""Of a larger one: how often a kind is among those that run, and how many do."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; of a product
+    of kinds that has no mark, those that show a kind for the first time or the second. All where
     FLAMBEAU_SWEEPS is set or a test is called by its name.
 
     The hash of a case's name and the seed choose, first among what shows a kind that none before it
     does: a new case leaves most others where they are, and another seed runs others.
     """
+    families: defaultdict[tuple[str, int | None], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sweep")
+        if mark is None or mark.args:
+            families[name_of(item).partition("[")[0], mark and mark.args[0]].append(item)
+    taken, left = 0, set[pytest.Item]()
+    for (_, one_in), family in families.items():
+        number = taken_of(family, one_in)
+        if len(number) < len(family) or one_in:
+            taken, left = taken + len(number), left.union(family).difference(number)
+    yield
     if WHOLE or config.option.keyword or any("::" in given for given in config.args):
         return
-    families: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if (mark := item.get_closest_marker("sweep")) is not None and mark.args:
-            families[name_of(item).partition("[")[0], mark.args[0]].append(item)
-    left: set[pytest.Item] = set()
-    for (_, one_in), family in families.items():
-        left.update(spread(family)[math.ceil(len(family) / one_in) :])
+    left &= set(items)
     items[:] = [item for item in items if item not in left]
     config.hook.pytest_deselected(items=list(left))
-    if families:
+    if left:
         told = getattr(config, "workeroutput", slices)  # of a process beside others, or this one's
-        told["slices"] = f"{sum(map(len, families.values())) - len(left)} and left {len(left)}"
+        told["slices"] = f"{taken} and left {len(left)}"
 
 
-def spread(family: list[pytest.Item]) -> list[pytest.Item]:
-    """Cases in the order of their hashes, those first that have a kind which none before has."""
-    seen: set[tuple[str, object]] = set()
+def taken_of(family: list[pytest.Item], one_in: int | None) -> list[pytest.Item]:
+    """The cases that run. A product that is not marked is marked here, for who asks for sweeps."""
+    if one_in is not None:
+        first, others = spread(family, 1)
+        return (first + others)[: math.ceil(len(family) / one_in)]
+    if len(family) <= MOST:
+        return family
+    first, others = spread(family, TIMES)
+    if not others:
+        return family
+    for item in family:
+        item.add_marker("sweep")
+    return (first + others)[: max(FEWEST, len(first))]
+
+
+def spread(family: list[pytest.Item], times: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Cases in the order of their hashes: those with a kind that fewer than so many before have,
+    and the others."""
+    seen: Counter[tuple[str, object]] = Counter()
     orders: tuple[list[pytest.Item], list[pytest.Item]] = [], []
     for item in sorted(family, key=lambda item: number_of("slice", name_of(item))):
         values = item.callspec.params.items()  # type: ignore[attr-defined]
         kinds = {(name, one if isinstance(one, str) else id(one)) for name, one in values}
-        orders[kinds <= seen].append(item)
-        seen |= kinds
-    return orders[0] + orders[1]
+        orders[all(seen[kind] >= times for kind in kinds)].append(item)
+        seen.update(kinds)
+    return orders
 
 
 @pytest.hookimpl(optionalhook=True)
