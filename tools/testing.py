@@ -34,11 +34,11 @@ sys.path.insert(0, str(ROOT))  # `tools`, where pytest is started elsewhere
 from tools import built_once, starting
 
 gc.disable()  # until all is imported: nothing of it is garbage
-programs = starting.Programs()
 BUILDS = "FLAMBEAU_TEST_BUILDS"
 own = None if os.environ.get(BUILDS) else tempfile.TemporaryDirectory(prefix="flambeau-tests-")
 builds = Path(os.environ.setdefault(BUILDS, own.name if own else ""))
-"""What a compiler made, by what it was given: of all test processes of a run."""
+"""What a compiler made, by what it was given, and processes that fork: of all tests of a run."""
+programs = starting.Programs(builds)
 GIVEN = os.environ.get("FLAMBEAU_TEST_SEED") or None
 SEED = int(GIVEN or 0)
 WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
@@ -68,9 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Pytest hook: those that start them end with the tests."""
+    """Pytest hook: those that start programs end with the folder."""
     subprocess.run = starting.as_it_is
-    programs.close()
     if own is not None:
         del os.environ[BUILDS]
         own.cleanup()
@@ -201,7 +200,9 @@ TIMES, FEWEST = 2, 12
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
     """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; of a product
     of kinds that has no mark, those that show a kind for the first time or the second. All where
     FLAMBEAU_SWEEPS is set or a test is called by its name.
