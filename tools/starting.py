@@ -56,23 +56,26 @@ class Starter:
 
     place: Path
 
-    def run(self, request: bytes, files: list[int], timeout: float | None) -> tuple[int, bool]:
-        """The exit status of a program, and whether it took too long."""
+    def run(
+        self, request: bytes, files: list[int], timeout: float | None
+    ) -> tuple[int, bool, float]:
+        """The exit status of a program, whether it took too long, the processor's seconds."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
             channel.connect(str(self.place))
             socket.send_fds(channel, [request], files)
-            child = answer(channel)
+            (child,) = answer(channel)
             late = not select.select([channel], [], [], timeout)[0]
             if late:
-                os.kill(child, signal.SIGKILL)
-            return answer(channel), late
+                os.kill(int(child), signal.SIGKILL)
+            status, seconds = answer(channel)
+            return int(status), late, float(seconds)
 
 
-def answer(channel: socket.socket) -> int:
+def answer(channel: socket.socket) -> list[str]:
     told = channel.recv(64)
     if not told:
         raise ConnectionResetError("the process that forks has ended")
-    return int(told)
+    return told.decode().split()
 
 
 def start(place: Path, options: list[str], environment: dict[str, str], seed: int) -> Starter:
@@ -102,17 +105,44 @@ class Programs:
         self.folder = folder
         self.asked: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self.starters: dict[tuple[str, int], Starter | None] = {}
+        self.seconds = 0.0
+        """Of the processor, that programs have taken."""
 
     def run(self, command: Any, **choices: Any) -> Any:
         starter = self.starter_for(command, choices)
         if starter is None:
             return as_it_is(command, **choices)
         try:
-            return forked(starter, list(map(str, command)), **choices)
+            return self.forked(starter, list(map(str, command)), **choices)
         except (ConnectionError, FileNotFoundError):
             # it has waited too long, or cannot fork, as what it imports began threads
             self.starters |= {key: None for key, one in self.starters.items() if one is starter}
             return as_it_is(command, **choices)
+
+    def forked(
+        self, starter: Starter, command: list[str], env: Any = None, cwd: Any = None,
+        capture_output: bool = False, text: bool = False, check: bool = False, stdout: Any = None,
+        stderr: Any = None, timeout: float | None = None,
+    ) -> subprocess.CompletedProcess[Any]:  # fmt: skip
+        """What `subprocess.run` returns."""
+        if capture_output:
+            stdout = stderr = subprocess.PIPE
+        request = json.dumps(
+            [command[1:], dict(os.environ if env is None else env), os.fspath(cwd or os.getcwd())]
+        )
+        with contextlib.ExitStack() as stack:
+            out = Written(stack, stdout, 1, text)
+            err = out if stderr == subprocess.STDOUT else Written(stack, stderr, 2, text)
+            status, late, seconds = starter.run(request.encode(), [out.number, err.number], timeout)
+            written = (out.read(), None if err is out else err.read())
+        self.seconds += seconds
+        if late:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(command, timeout, *written)
+        done = subprocess.CompletedProcess(command, status, *written)
+        if check:
+            done.check_returncode()
+        return done
 
     def starter_for(self, command: Any, choices: dict[str, Any]) -> Starter | None:
         if not isinstance(command, list) or set(choices) - CHOICES:
@@ -170,31 +200,6 @@ def options_of(command: list[str], folder: Any) -> list[str] | None:
     return command[1:at] if needed else None
 
 
-def forked(
-    starter: Starter, command: list[str], env: Any = None, cwd: Any = None,
-    capture_output: bool = False, text: bool = False, check: bool = False, stdout: Any = None,
-    stderr: Any = None, timeout: float | None = None,
-) -> subprocess.CompletedProcess[Any]:  # fmt: skip
-    """What `subprocess.run` returns."""
-    if capture_output:
-        stdout = stderr = subprocess.PIPE
-    request = json.dumps(
-        [command[1:], dict(os.environ if env is None else env), os.fspath(cwd or os.getcwd())]
-    )
-    with contextlib.ExitStack() as stack:
-        out = Written(stack, stdout, 1, text)
-        err = out if stderr == subprocess.STDOUT else Written(stack, stderr, 2, text)
-        status, late = starter.run(request.encode(), [out.number, err.number], timeout)
-        written = (out.read(), None if err is out else err.read())
-    if late:
-        assert timeout is not None
-        raise subprocess.TimeoutExpired(command, timeout, *written)
-    done = subprocess.CompletedProcess(command, status, *written)
-    if check:
-        done.check_returncode()
-    return done
-
-
 class Written:
     """Where a program writes to: a file that is read after it, or what was said."""
 
@@ -233,10 +238,11 @@ def serve(listening: socket.socket, place: Path) -> list[Any] | None:
         for one in ready:
             if isinstance(one, int):
                 asking, child = running.pop(one)
-                status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                _, ended, used = os.wait4(child, 0)
+                status, seconds = os.waitstatus_to_exitcode(ended), used.ru_utime + used.ru_stime
                 os.close(one)
                 with asking, contextlib.suppress(ConnectionError):  # who asked may have ended
-                    asking.send(str(status).encode())
+                    asking.send(f"{status} {seconds}".encode())
                 continue
             asking = listening.accept()[0]
             request, files, _, _ = socket.recv_fds(asking, 2 * MOST_BYTES, 2)

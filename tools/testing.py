@@ -22,7 +22,7 @@ import tempfile
 import traceback
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # `tools`, where pytest is started elsewhere
 
-from tools import built_once, starting
+from tools import built_once, costs, starting
 
 gc.disable()  # until all is imported: nothing of it is garbage
 BUILDS = "FLAMBEAU_TEST_BUILDS"
@@ -43,6 +43,7 @@ GIVEN = os.environ.get("FLAMBEAU_TEST_SEED") or None
 SEED = int(GIVEN or 0)
 WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
 slices: dict[str, str] = {}
+seconds_of: dict[str, float] = {}
 HAS = {
     name: importlib.util.find_spec(name) is not None for name in ("numpy", "torch", "hypothesis")
 }
@@ -106,6 +107,26 @@ def without_stacks() -> None:
         tools_of_tests = sys.modules["flambeau_prims.sweep.database"].tools_of_tests()
     if tools_of_tests is not None:
         tools_of_tests.extract_test_fn = lambda: None  # type: ignore[attr-defined]
+
+
+# --- what tests cost ---------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Pytest hook: the processor's seconds of a test, its fixtures and the processes it starts."""
+    before = costs.seconds() + programs.seconds
+    seconds_of.setdefault("before the first test", before)
+    done = yield
+    seconds_of[name_of(item)] = costs.seconds() + programs.seconds - before
+    return done
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Pytest hook: kept where FLAMBEAU_TEST_COSTS names a folder."""
+    if costs.FOLDER in os.environ and seconds_of:
+        costs.keep(Path(os.environ[costs.FOLDER]), seconds_of)
 
 
 # --- random numbers -------------------------------------------------------------------------------
