@@ -270,7 +270,8 @@ def _oldest_triton(session: nox.Session) -> None:
     python, folder = _install_oldest_triton(session)
     tests = ROOT / "packages" / "inductor" / "tests" / "codegen" / "triton"
     offline = [str(tests / name) for name in ("test_offline.py", "test_exact_offline.py")]
-    _pytest(session, python, *offline, *session.posargs, path=folder)
+    # a file is what one process compiles: by test each process would compile both
+    _pytest(session, python, *offline, "--dist", "loadfile", *session.posargs, path=folder)
 
 
 def _install_oldest_triton(session: nox.Session) -> tuple[str, str]:

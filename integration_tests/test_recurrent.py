@@ -79,31 +79,31 @@ def _ran(fn: Any, layer: nn.Module, x: torch.Tensor, lengths: Any) -> Any:
     return found, [y.stride() for y in found], [*map(torch.clone, grads)]
 
 
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(
     ("kind", "backend"),
     [(nn.LSTM, "inductor"), (nn.GRU, "aot_eager"), (nn.RNN, "aot_eager")],  # one operator for all
     ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
-def test_packed_sequences_are_one_graph(kind: type[nn.RNNBase], backend: str) -> None:
+def test_packed_sequences_are_one_graph(kind: type[nn.RNNBase], backend: str, layers: int) -> None:
     """Of every number of lengths, whatever they are; the batch and its steps are open."""
-    drawn = random.Random(f"{kind.__name__} {backend}")
-    for trial in range(2):
-        torch.manual_seed(0)
-        order, both, first = (drawn.random() < 0.5 for _ in range(3))
-        drop = drawn.choice((0.0, 0.4))
-        layer = kind(3, 4, 1 + trial % 2, dropout=drop * (trial % 2), bidirectional=both)
-        layer.batch_first = first
-        total = None if layer.dropout else 9  # no call that has drawn is run again
-        fn = _calls(layer, order, total)
-        compiled = flambeau.compile(fn, backend=backend)
-        for batch, steps in ((3, 6), (3, 8), (4, 7), (2, 5)):
-            lengths = [drawn.randint(1, steps) for _ in range(batch)]
-            given = torch.tensor(sorted(lengths, reverse=True) if order else lengths)
-            x = torch.randn(*((batch, steps) if first else (steps, batch)), 3)
-            want, got = (_ran(each, layer, x, given) for each in (fn, compiled))
-            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-        report = flambeau.report(compiled)
-        assert (report.breaks, report.narrowed) == ((), ()) and report.graphs <= 3, str(report)
+    drawn = random.Random(f"{kind.__name__} {backend} {layers}")
+    torch.manual_seed(0)
+    order, both, first = (drawn.random() < 0.5 for _ in range(3))
+    drop = drawn.choice((0.0, 0.4)) if layers > 1 else 0.0
+    layer = kind(3, 4, layers, dropout=drop, bidirectional=both, batch_first=first)
+    total = None if layer.dropout else 9  # no call that has drawn is run again
+    fn = _calls(layer, order, total)
+    compiled = flambeau.compile(fn, backend=backend)
+    for batch, steps in ((3, 6), (3, 8), (4, 7), (2, 5)):
+        lengths = [drawn.randint(1, steps) for _ in range(batch)]
+        given = torch.tensor(sorted(lengths, reverse=True) if order else lengths)
+        x = torch.randn(*((batch, steps) if first else (steps, batch)), 3)
+        want, got = (_ran(each, layer, x, given) for each in (fn, compiled))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    report = flambeau.report(compiled)
+    assert (report.breaks, report.narrowed) == ((), ()) and report.graphs <= 3, str(report)
 
 
 @pytest.mark.sweep(3)

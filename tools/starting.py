@@ -5,18 +5,21 @@ seconds and a half in which a new process imports torch and what every compile n
 Invariant: a program sees a process of its own, with its arguments, environment, folder and files;
 of the product nothing is imported before it, and it ends as any process does.
 
-A starter imports, then forks for every program. Programs get it from the second on that want the
+A starter imports, then forks for every program of all test processes that share a folder, until the
+folder is gone or nobody has asked for a while. Programs get it from the second on that want the
 same options and environment: the first starts as users' do. Two starters take turns, whose hashes
-are seeded differently. What asks which modules there are (`sys.modules`), and what is no program of
-ours (pip, pytest), always starts as it is.
+are seeded differently. What asks which modules there are (`sys.modules`), what needs no torch, and
+what is no program of ours (pip, pytest), always starts as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -26,7 +29,7 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,72 +37,112 @@ from typing import Any
 READ_LATE = ("PYTHONPATH", "PATH", "HOME", "TMPDIR", "CXX", "PWD", "OLDPWD", "_")
 READ_LATE_PREFIXES = ("FLAMBEAU_", "PYTEST_", "TORCHINDUCTOR_", "XDG_")
 OURS = ("flambeau", "tests", "integration_tests", "tools", "benchmarks")
+NEEDS_TORCH = re.compile(r"torch|flambeau|from tests|from integration_tests")
 #: numpy's matrix products begin threads where they are imported, and a fork has none of them
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 #: whether torch imports the packages that say they are its backends, of which the product is one
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 #: of a message between processes
 MOST_BYTES = 100_000
+#: seconds: how often a starter looks for its folder; how long it waits for the next program
+LOOKS, WAITS = 2, 300
 
 as_it_is = subprocess.run
 
 
 @dataclass
 class Starter:
-    """A process that forks; one program at a time."""
+    """A process that forks, by the socket at which it listens."""
 
-    process: subprocess.Popen[bytes]
-    channel: socket.socket
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    place: Path
 
-    def run(self, request: bytes, files: list[int], timeout: float | None) -> tuple[int, bool]:
-        """The exit status of a program, and whether it took too long."""
-        socket.send_fds(self.channel, [request], files)
-        child = self.answer()
-        late = not select.select([self.channel], [], [], timeout)[0]
-        if late:
-            os.kill(child, signal.SIGKILL)
-        return self.answer(), late
-
-    def answer(self) -> int:
-        told = self.channel.recv(64)
-        if not told:
-            raise ConnectionResetError("the process that forks has ended")
-        return int(told)
+    def run(
+        self, request: bytes, files: list[int], timeout: float | None
+    ) -> tuple[int, bool, float]:
+        """The exit status of a program, whether it took too long, the processor's seconds."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+            channel.connect(str(self.place))
+            socket.send_fds(channel, [request], files)
+            (child,) = answer(channel)
+            late = not select.select([channel], [], [], timeout)[0]
+            if late:
+                os.kill(int(child), signal.SIGKILL)
+            status, seconds = answer(channel)
+            return int(status), late, float(seconds)
 
 
-def start(options: list[str], environment: dict[str, str], seed: int) -> Starter:
-    """A starter whose hashes have a seed, where the environment says none."""
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with there:
-        process = subprocess.Popen(
-            [sys.executable, *options, __file__, str(there.fileno())],
-            env={**ONE_THREAD, "PYTHONHASHSEED": str(seed), **environment, AUTOLOAD: "0"},
-            pass_fds=[there.fileno()],
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    return Starter(process, here)
+def answer(channel: socket.socket) -> list[str]:
+    told = channel.recv(64)
+    if not told:
+        raise ConnectionResetError("the process that forks has ended")
+    return told.decode().split()
+
+
+def start(place: Path, options: list[str], environment: dict[str, str], seed: int) -> Starter:
+    """A starter whose hashes have a seed, where the environment says none; the one that is there
+    if there is one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        aside = place.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        listening.bind(str(aside))
+        listening.listen()
+        with contextlib.suppress(FileExistsError):
+            # it is there once it listens: nobody is refused who comes early
+            os.link(aside, place)
+            with open(place.with_suffix(".log"), "wb") as log:
+                subprocess.Popen(
+                    [sys.executable, *options, __file__, str(listening.fileno()), str(place)],
+                    env={**ONE_THREAD, "PYTHONHASHSEED": str(seed), **environment, AUTOLOAD: "0"},
+                    pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                )  # fmt: skip
+        aside.unlink()
+    return Starter(place)
 
 
 class Programs:
-    """`run` stands in the place of `subprocess.run`."""
+    """`run` stands in the place of `subprocess.run`; folder: of all that share starters."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.asked: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self.starters: dict[tuple[str, int], Starter | None] = {}
+        self.seconds = 0.0
+        """Of the processor, that programs have taken."""
 
     def run(self, command: Any, **choices: Any) -> Any:
         starter = self.starter_for(command, choices)
-        if starter is None or not starter.lock.acquire(blocking=False):
+        if starter is None:
             return as_it_is(command, **choices)
         try:
-            return forked(starter, list(map(str, command)), **choices)
-        except ConnectionError:
-            # one whose imports began threads cannot fork: its programs start as they are
+            return self.forked(starter, list(map(str, command)), **choices)
+        except (ConnectionError, FileNotFoundError):
+            # it has waited too long, or cannot fork, as what it imports began threads
             self.starters |= {key: None for key, one in self.starters.items() if one is starter}
             return as_it_is(command, **choices)
-        finally:
-            starter.lock.release()
+
+    def forked(
+        self, starter: Starter, command: list[str], env: Any = None, cwd: Any = None,
+        capture_output: bool = False, text: bool = False, check: bool = False, stdout: Any = None,
+        stderr: Any = None, timeout: float | None = None,
+    ) -> subprocess.CompletedProcess[Any]:  # fmt: skip
+        """What `subprocess.run` returns."""
+        if capture_output:
+            stdout = stderr = subprocess.PIPE
+        request = json.dumps(
+            [command[1:], dict(os.environ if env is None else env), os.fspath(cwd or os.getcwd())]
+        )
+        with contextlib.ExitStack() as stack:
+            out = Written(stack, stdout, 1, text)
+            err = out if stderr == subprocess.STDOUT else Written(stack, stderr, 2, text)
+            status, late, seconds = starter.run(request.encode(), [out.number, err.number], timeout)
+            written = (out.read(), None if err is out else err.read())
+        self.seconds += seconds
+        if late:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(command, timeout, *written)
+        done = subprocess.CompletedProcess(command, status, *written)
+        if check:
+            done.check_returncode()
+        return done
 
     def starter_for(self, command: Any, choices: dict[str, Any]) -> Starter | None:
         if not isinstance(command, list) or set(choices) - CHOICES:
@@ -112,19 +155,24 @@ class Programs:
             name: value for name, value in environment.items()
             if name not in READ_LATE and not name.startswith(READ_LATE_PREFIXES)
         }  # fmt: skip
-        kind = json.dumps([options, sorted(early.items())])
-        number = next(self.asked[kind])
-        if number == 0 or len(json.dumps([command, environment])) > MOST_BYTES:
+        kind = hashlib.sha256(json.dumps([options, sorted(early.items())]).encode()).hexdigest()[
+            :16
+        ]
+        if self.is_first(kind) or len(json.dumps([command, environment])) > MOST_BYTES:
             return None
-        key = (kind, number % 2)
+        key = (kind, next(self.asked[kind]) % 2)
         if key not in self.starters:
-            self.starters[key] = start(options, early, 1 + number % 2)
+            place = self.folder / f"{kind}-{key[1]}"
+            self.starters[key] = start(place, options, early, 1 + key[1])
         return self.starters[key]
 
-    def close(self) -> None:
-        for starter in filter(None, self.starters.values()):
-            starter.channel.close()
-            starter.process.wait()
+    def is_first(self, kind: str) -> bool:
+        """Whether no test process has asked for such a program before."""
+        try:
+            (self.folder / f"{kind}-asked").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
 
 CHOICES = frozenset(
@@ -148,32 +196,8 @@ def options_of(command: list[str], folder: Any) -> list[str] | None:
         text = (Path(folder or ".") / kind).read_text(encoding="utf-8")
     else:
         return None
-    return None if "sys.modules" in text else command[1:at]
-
-
-def forked(
-    starter: Starter, command: list[str], env: Any = None, cwd: Any = None,
-    capture_output: bool = False, text: bool = False, check: bool = False, stdout: Any = None,
-    stderr: Any = None, timeout: float | None = None,
-) -> subprocess.CompletedProcess[Any]:  # fmt: skip
-    """What `subprocess.run` returns."""
-    if capture_output:
-        stdout = stderr = subprocess.PIPE
-    request = json.dumps(
-        [command[1:], dict(os.environ if env is None else env), os.fspath(cwd or os.getcwd())]
-    )
-    with contextlib.ExitStack() as stack:
-        out = Written(stack, stdout, 1, text)
-        err = out if stderr == subprocess.STDOUT else Written(stack, stderr, 2, text)
-        status, late = starter.run(request.encode(), [out.number, err.number], timeout)
-        written = (out.read(), None if err is out else err.read())
-    if late:
-        assert timeout is not None
-        raise subprocess.TimeoutExpired(command, timeout, *written)
-    done = subprocess.CompletedProcess(command, status, *written)
-    if check:
-        done.check_returncode()
-    return done
+    needed = NEEDS_TORCH.search(text) and "sys.modules" not in text
+    return command[1:at] if needed else None
 
 
 class Written:
@@ -203,25 +227,43 @@ class Written:
 # --- the process that forks: this file as a program -----------------------------------------------
 
 
-def serve(channel: socket.socket) -> list[Any]:
-    """Forks for each request; returns, in the child, what was asked for."""
-    while True:
-        request, files, _, _ = socket.recv_fds(channel, 2 * MOST_BYTES, 2)
-        if not request:
-            os._exit(0)
-        child = os.fork()
-        if child == 0:
-            channel.close()
-            for number, file in enumerate(files, 1):
-                os.dup2(file, number)
+def serve(listening: socket.socket, place: Path) -> list[Any] | None:
+    """Forks for each request; returns, in the child, what was asked for, and None in the end."""
+    running: dict[int, tuple[socket.socket, int]] = {}
+    waited = 0
+    while place.exists() and (running or waited < WAITS):
+        watched: list[socket.socket | int] = [listening, *running]
+        ready = select.select(watched, [], [], LOOKS)[0]
+        waited = 0 if ready or running else waited + LOOKS
+        for one in ready:
+            if isinstance(one, int):
+                asking, child = running.pop(one)
+                _, ended, used = os.wait4(child, 0)
+                status, seconds = os.waitstatus_to_exitcode(ended), used.ru_utime + used.ru_stime
+                os.close(one)
+                with asking, contextlib.suppress(ConnectionError):  # who asked may have ended
+                    asking.send(f"{status} {seconds}".encode())
+                continue
+            asking = listening.accept()[0]
+            request, files, _, _ = socket.recv_fds(asking, 2 * MOST_BYTES, 2)
+            child = os.fork() if request else -1
+            if child == 0:
+                for other in (listening, asking, *(channel for channel, _ in running.values())):
+                    other.close()
+                for number, file in enumerate(files, 1):
+                    os.dup2(file, number)
+                for file in (*files, *running):
+                    os.close(file)
+                asked: list[Any] = json.loads(request)
+                return asked
             for file in files:
                 os.close(file)
-            asked: list[Any] = json.loads(request)
-            return asked
-        for file in files:
-            os.close(file)
-        channel.send(str(child).encode())
-        channel.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+            if child > 0:
+                running[os.pidfd_open(child)] = asking, child
+                asking.send(str(child).encode())
+    with contextlib.suppress(FileNotFoundError):
+        place.unlink()
+    return None
 
 
 def program_of(asked: list[Any], path: list[str]) -> Callable[[], object]:
@@ -266,7 +308,10 @@ def main() -> None:
     gc.freeze()
     with open("/proc/self/status") as status:
         assert "\nThreads:\t1\n" in status.read(), "a process with threads cannot be forked"
-    program = program_of(serve(socket.socket(fileno=int(sys.argv[1]))), path)
+    asked = serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
+    if asked is None:
+        os._exit(0)
+    program = program_of(asked, path)
     sys.excepthook = without_this_file
     if os.environ.get(AUTOLOAD, "1") == "1":
         torch._import_device_backends()

@@ -21,8 +21,8 @@ import sys
 import tempfile
 import traceback
 import types
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +31,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # `tools`, where pytest is started elsewhere
 
-from tools import built_once, starting
+from tools import built_once, costs, starting
 
 gc.disable()  # until all is imported: nothing of it is garbage
-programs = starting.Programs()
 BUILDS = "FLAMBEAU_TEST_BUILDS"
 own = None if os.environ.get(BUILDS) else tempfile.TemporaryDirectory(prefix="flambeau-tests-")
 builds = Path(os.environ.setdefault(BUILDS, own.name if own else ""))
-"""What a compiler made, by what it was given: of all test processes of a run."""
+"""What a compiler made, by what it was given, and processes that fork: of all tests of a run."""
+programs = starting.Programs(builds)
 GIVEN = os.environ.get("FLAMBEAU_TEST_SEED") or None
 SEED = int(GIVEN or 0)
 WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
 slices: dict[str, str] = {}
+seconds_of: dict[str, float] = {}
 HAS = {
     name: importlib.util.find_spec(name) is not None for name in ("numpy", "torch", "hypothesis")
 }
@@ -68,9 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Pytest hook: those that start them end with the tests."""
+    """Pytest hook: those that start programs end with the folder."""
     subprocess.run = starting.as_it_is
-    programs.close()
     if own is not None:
         del os.environ[BUILDS]
         own.cleanup()
@@ -107,6 +107,26 @@ def without_stacks() -> None:
         tools_of_tests = sys.modules["flambeau_prims.sweep.database"].tools_of_tests()
     if tools_of_tests is not None:
         tools_of_tests.extract_test_fn = lambda: None  # type: ignore[attr-defined]
+
+
+# --- what tests cost ---------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Pytest hook: the processor's seconds of a test, its fixtures and the processes it starts."""
+    before = costs.seconds() + programs.seconds
+    seconds_of.setdefault("before the first test", before)
+    done = yield
+    seconds_of[name_of(item)] = costs.seconds() + programs.seconds - before
+    return done
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Pytest hook: kept where FLAMBEAU_TEST_COSTS names a folder."""
+    if costs.FOLDER in os.environ and seconds_of:
+        costs.keep(Path(os.environ[costs.FOLDER]), seconds_of)
 
 
 # --- random numbers -------------------------------------------------------------------------------
@@ -194,40 +214,70 @@ def as_before() -> Iterator[None]:
 # --- slices of sweeps -----------------------------------------------------------------------------
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; all where
+MOST = 20
+"""Cases of a product of kinds that all run, marked or not."""
+TIMES, FEWEST = 2, 12
+"""Of a larger one: how often a kind is among those that run, and how many do."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Pytest hook: of a family marked `sweep(n)` one case in n runs, and one at least; of a product
+    of kinds that has no mark, those that show a kind for the first time or the second. All where
     FLAMBEAU_SWEEPS is set or a test is called by its name.
 
     The hash of a case's name and the seed choose, first among what shows a kind that none before it
     does: a new case leaves most others where they are, and another seed runs others.
     """
+    families: defaultdict[tuple[str, int | None], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sweep")
+        if mark is None or mark.args:
+            families[name_of(item).partition("[")[0], mark and mark.args[0]].append(item)
+    taken, left = 0, set[pytest.Item]()
+    for (_, one_in), family in families.items():
+        number = taken_of(family, one_in)
+        if len(number) < len(family) or one_in:
+            taken, left = taken + len(number), left.union(family).difference(number)
+    yield
     if WHOLE or config.option.keyword or any("::" in given for given in config.args):
         return
-    families: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if (mark := item.get_closest_marker("sweep")) is not None and mark.args:
-            families[name_of(item).partition("[")[0], mark.args[0]].append(item)
-    left: set[pytest.Item] = set()
-    for (_, one_in), family in families.items():
-        left.update(spread(family)[math.ceil(len(family) / one_in) :])
+    left &= set(items)
     items[:] = [item for item in items if item not in left]
     config.hook.pytest_deselected(items=list(left))
-    if families:
+    if left:
         told = getattr(config, "workeroutput", slices)  # of a process beside others, or this one's
-        told["slices"] = f"{sum(map(len, families.values())) - len(left)} and left {len(left)}"
+        told["slices"] = f"{taken} and left {len(left)}"
 
 
-def spread(family: list[pytest.Item]) -> list[pytest.Item]:
-    """Cases in the order of their hashes, those first that have a kind which none before has."""
-    seen: set[tuple[str, object]] = set()
+def taken_of(family: list[pytest.Item], one_in: int | None) -> list[pytest.Item]:
+    """The cases that run. A product that is not marked is marked here, for who asks for sweeps."""
+    if one_in is not None:
+        first, others = spread(family, 1)
+        return (first + others)[: math.ceil(len(family) / one_in)]
+    if len(family) <= MOST:
+        return family
+    first, others = spread(family, TIMES)
+    if not others:
+        return family
+    for item in family:
+        item.add_marker("sweep")
+    return (first + others)[: max(FEWEST, len(first))]
+
+
+def spread(family: list[pytest.Item], times: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Cases in the order of their hashes: those with a kind that fewer than so many before have,
+    and the others."""
+    seen: Counter[tuple[str, object]] = Counter()
     orders: tuple[list[pytest.Item], list[pytest.Item]] = [], []
     for item in sorted(family, key=lambda item: number_of("slice", name_of(item))):
         values = item.callspec.params.items()  # type: ignore[attr-defined]
         kinds = {(name, one if isinstance(one, str) else id(one)) for name, one in values}
-        orders[kinds <= seen].append(item)
-        seen |= kinds
-    return orders[0] + orders[1]
+        orders[all(seen[kind] >= times for kind in kinds)].append(item)
+        seen.update(kinds)
+    return orders
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -24,7 +24,11 @@ def backend(gm, inputs):
 """
 
 
-def run_pytest(folder, *arguments):
+BESIDE_TORCH = ("-c", "import sys, torch, pytest; sys.exit(pytest.main(sys.argv[1:]))")
+"""pytest as a program that imports torch first, which the kit does anyway."""
+
+
+def run_pytest(folder, *arguments, start=BESIDE_TORCH):
     """pytest in `folder`, with the plugin also where the package is not installed."""
     (folder / "faulty.py").write_text(FAULTY)
     source = str(Path(flambeau_prims.__file__).parents[1])
@@ -32,7 +36,7 @@ def run_pytest(folder, *arguments):
     installed = any(e.value == "pytest_flambeau" for e in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "pytest_flambeau"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *arguments],
+        [sys.executable, *start, "-q", "-p", "no:cacheprovider", *plugin, *arguments],
         cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
@@ -65,7 +69,7 @@ def test_without_the_option_nothing_is_imported(tmp_path):
     (tmp_path / "test_nothing.py").write_text(
         "import sys\n\ndef test_it():\n    assert 'torch' not in sys.modules\n"
     )
-    done = run_pytest(tmp_path, "test_nothing.py")
+    done = run_pytest(tmp_path, "test_nothing.py", start=("-m", "pytest"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

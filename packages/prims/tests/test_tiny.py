@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import flambeau_prims
 import torch
@@ -25,7 +24,5 @@ def test_import_brings_in_no_compile_stack():
         " 'torch._refs', 'torch._prims', 'sympy', 'triton')\n"
         "print([m for m in new if m.startswith(bad)])"
     )
-    start = time.perf_counter()
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]", out.stdout
-    assert time.perf_counter() > start

@@ -7,9 +7,6 @@ off itself, on special values and random ones, over the dtypes that the primitiv
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,12 +18,12 @@ from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_prims.conformance.samples.special_values import Extreme, extremes, special
 from flambeau_prims.ops.pointwise import POINTWISE
 
+from tests import uninterpreted
 from tests.codegen import loops
 from tests.codegen.cpp.run import run_loop as run_compiled
 from tests.codegen.triton.run import run_loop as run_interpreted
 from tests.poison import poisoned
 
-PACKAGE = Path(__file__).parents[2]
 REAL = (torch.float32, torch.float64, torch.bfloat16)
 ALLOWED = {torch.float32: 2.5e-7, torch.bfloat16: 8e-3, torch.float64: 1e-13}
 """How far results may be off together, beside twice what eager is."""
@@ -186,15 +183,5 @@ LONGEST = [
 
 
 def test_the_longest_compile_for_a_gpu_that_is_not_there() -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.codegen.triton.compile_functions", "90", *LONGEST],
-        env=environment,
-        cwd=PACKAGE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == LONGEST
+    said = uninterpreted.run("-m", "tests.codegen.triton.compile_functions", "90", *LONGEST)
+    assert json.loads(said) == LONGEST

@@ -4,14 +4,11 @@ with FLAMBEAU_SWEEPS=1 (`nox -s sweeps`)."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2]
+from tests import uninterpreted
+
 DESCRIBED = (
     "windows_wide",
     "described",
@@ -29,14 +26,7 @@ SHARED = {80: 163 * 1024, 90: 227 * 1024}
 
 @pytest.mark.sweep
 def test_every_template_compiles_and_fits() -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
-    command = [sys.executable, "-m", "tests.templates.compile_offline", "80", "90"]
-    done = subprocess.run(
-        command, env=environment, cwd=PACKAGE, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    report = json.loads(uninterpreted.run("-m", "tests.templates.compile_offline", "80", "90"))
     assert len({row["kernel"] for row in report}) == 25
     assert {row["capability"] for row in report} == {80, 90}
     for row in report:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,11 +23,11 @@ from flambeau_inductor.templates.scatter_add import (
 )
 from torch import Tensor
 
+from tests import uninterpreted
 from tests.evaluated import scheduled, steps_of
 
 pytest.importorskip("triton", reason="triton is not installed")
 GPU = torch.device("cuda")
-PACKAGE = Path(__file__).parents[2]
 
 
 def program_of(
@@ -219,14 +216,7 @@ def test_the_call_by_its_meaning() -> None:
 
 
 def test_the_kernels_compile_without_a_gpu() -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
-    command = [sys.executable, "-m", "tests.templates.compile_rows", "80", "90"]
-    done = subprocess.run(
-        command, env=environment, cwd=PACKAGE, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    report = json.loads(uninterpreted.run("-m", "tests.templates.compile_rows", "80", "90"))
     assert len(report) == 12
     for row in report:
         # four rows of 16 elements a thread are on their way, in as many loads of 16 bytes

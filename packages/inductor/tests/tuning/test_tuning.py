@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -26,6 +23,7 @@ from flambeau_inductor.tuning import (
 )
 from flambeau_inductor.tuning.machine import cache_sizes
 
+from tests import uninterpreted
 from tests.templates.selection.test_select import sound
 from tests.tuning.cards import CARDS, PROCESSORS, card
 from tests.tuning.programs import PROGRAMS
@@ -163,14 +161,7 @@ def test_what_is_set_by_hand_is_not_scaled() -> None:
 
 
 def test_what_other_cards_get_compiles_and_fits() -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
-    command = [sys.executable, "-m", "tests.tuning.compile_cards"]
-    done = subprocess.run(
-        command, env=environment, cwd=PACKAGE, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    report = json.loads(uninterpreted.run("-m", "tests.tuning.compile_cards"))
     assert {row["card"] for row in report} == set(CARDS)
     for name in CARDS:
         taken = {row["program"] for row in report if row["card"] == name}

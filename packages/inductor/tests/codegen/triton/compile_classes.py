@@ -38,6 +38,8 @@ def classes() -> list[Loop]:
     body: list[object] = [Load("in0", loops.x(), F32)]
     body += [loops.Point(op, (i,), F32) for i, op in enumerate(chain)]
     body.append(Store("out", loops.x(), len(chain)))
+    # of many elements a thread the compiler has as many copies of every function
+    every = Loop("every_function", loops.loop("", (1024,), (), []).x, (), tuple(body))  # type: ignore[arg-type]
     decisions: SizeDecisions = {}
     opened = (("rows", 1000), ("columns", 2048), ("long", 16384))
     rows, columns, long = (cast(int, Symbol(name, n, decisions)) for name, n in opened)
@@ -73,7 +75,7 @@ def classes() -> list[Loop]:
         loops.column_sum(columns, rows),
         loops.transpose_add(columns, rows),
         loops.embedding(rows, 768),
-        Loop("every_function", loops.loop("", (65536,), (), []).x, (), tuple(body)),  # type: ignore[arg-type]
+        every,
         *(loops.sums_of_many(12288, 1568, many) for many in (1, 4, 8, 12, 16)),
         *(loops.sums_of_many(512, 20480, many, down=False) for many in (1, 4, 8, 12, 16)),
     ]

@@ -7,15 +7,12 @@ sweeps`).
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests import uninterpreted
+
 pytestmark = pytest.mark.sweep
-PACKAGE = Path(__file__).parents[3]
 ROUNDED_ONCE = {"fma"}
 """Only where a formula says so: the long division of `fmod` has exact products."""
 INEXACT = {"approx", "full", "ftz", "sat"}
@@ -25,18 +22,8 @@ INEXACT = {"approx", "full", "ftz", "sat"}
 @pytest.fixture(scope="module")
 def instructions() -> dict[str, list[str]]:
     """The float instructions of each kernel, from a process whose interpreter is off."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.codegen.triton.compile_exact", "90"],
-        env=environment,
-        cwd=PACKAGE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, list[str]] = json.loads(done.stdout)
+    program = "tests.codegen.triton.compile_exact"
+    found: dict[str, list[str]] = json.loads(uninterpreted.run("-m", program, "90"))
     return found
 
 

@@ -4,33 +4,20 @@ with FLAMBEAU_SWEEPS=1 (`nox -s sweeps`)."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests import uninterpreted
+
 pytestmark = pytest.mark.sweep
-PACKAGE = Path(__file__).parents[3]
 SHARED_LIMIT = 160 * 1024
 
 
 @pytest.fixture(scope="module")
 def report() -> list[dict[str, object]]:
     """What the compiler said of each class, from a process whose interpreter is off."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.codegen.triton.compile_classes", "80", "90"],
-        env=environment,
-        cwd=PACKAGE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    rows: list[dict[str, object]] = json.loads(done.stdout)
+    program = "tests.codegen.triton.compile_classes"
+    rows: list[dict[str, object]] = json.loads(uninterpreted.run("-m", program, "80", "90"))
     return rows
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -21,26 +17,14 @@ from flambeau_inductor.runtime.gpu.binaries import LIBRARY, MOST_SHARED, launche
 from flambeau_inductor.runtime.kernel_part import CannotLoad, KernelPart
 
 from tests.runtime.gpu.driver import Driver
-
-PACKAGE = Path(__file__).parents[3]
-
-
-def run(arguments: Sequence[str]) -> str:
-    """What a process prints in which Triton's interpreter is off."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+from tests.uninterpreted import run
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("binaries")
     module = "tests.runtime.gpu.make_binaries"
-    found: dict[str, Any] = json.loads(run(["-m", module, str(folder), "90"]).splitlines()[-1])
+    found: dict[str, Any] = json.loads(run("-m", module, str(folder), "90").splitlines()[-1])
     return {**found, "store": CacheStore(folder / "store")}
 
 
@@ -210,7 +194,7 @@ there = [name for name in ("triton", "sympy", "flambeau_prims", "flambeau_induct
          "flambeau_inductor.kernels.generate", "flambeau_inductor.ir") if name in sys.modules]
 print(there)
 """
-    assert run(["-c", script, json.dumps(made)]).strip() == "[]"
+    assert run("-c", script, json.dumps(made)).strip() == "[]"
 
 
 def test_a_kernel_just_compiled_is_loaded_without_a_launcher_of_tritons(

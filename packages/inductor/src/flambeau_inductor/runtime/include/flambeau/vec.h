@@ -29,13 +29,14 @@ template <long N> struct width {
   constexpr operator long() const { return N; }
 };
 
+// Without branches: GCC copies a loop for each condition that it does not change, one by one.
 FL_INLINE long floordiv(long a, long b) {
   long q = a / b;
-  return q - (a % b != 0 && (a % b < 0) != (b < 0));
+  return q - ((a % b != 0) & ((a % b < 0) != (b < 0)));
 }
 FL_INLINE long floormod(long a, long b) {
   long r = a % b;
-  return r + ((r != 0 && (r < 0) != (b < 0)) ? b : 0);
+  return r + (b & -(long)((r != 0) & ((r < 0) != (b < 0))));
 }
 
 FL_INLINE i32 bits_of(f32 x) { i32 r; __builtin_memcpy(&r, &x, 4); return r; }

@@ -1,0 +1,71 @@
+"""What tests cost: `FLAMBEAU_TEST_COSTS=FOLDER nox -s tests`, then `python -m tools.costs FOLDER`.
+
+In: what each test process kept in a folder. Out: a table by part, and of the slowest tests, printed
+as Markdown. Invariant: seconds are the processor's, of a test and of the processes that it starts,
+whatever else the machine does; two processors take half as long, or a little more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+FOLDER = "FLAMBEAU_TEST_COSTS"
+BEFORE = "before the first test"
+SLOWEST = 40
+
+
+def seconds() -> float:
+    """Of the processor, that this process and those that it has waited for have taken."""
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + others.ru_utime + others.ru_stime
+
+
+def keep(folder: Path, seconds_of: dict[str, float]) -> None:
+    """Writes what a process has seen."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{os.getpid()}-{time.time_ns()}.json").write_text(json.dumps(seconds_of))
+
+
+def part_of(name: str) -> str:
+    first, _, rest = name.partition("/")
+    return rest.partition("/")[0] if first == "packages" else first
+
+
+def table(folder: Path) -> str:
+    """The page."""
+    parts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    families: Counter[str] = Counter()
+    cases: Counter[str] = Counter()
+    for path in sorted(folder.glob("*.json")):
+        kept: dict[str, float] = json.loads(path.read_text())
+        before = kept.pop(BEFORE)
+        for name, each in kept.items():
+            family = name.partition("[")[0]
+            parts[part_of(name)] += Counter({"cases": 1, "tests": each})  # type: ignore[dict-item]
+            families[family] += each  # type: ignore[assignment]
+            cases[family] += 1
+        if kept:
+            parts[part_of(next(iter(kept)))]["before"] += before  # type: ignore[assignment]
+    rows = [
+        f"| {part} | {row['cases']} | {row['before']:.0f} | {row['tests']:.0f} |"
+        for part, row in sorted(parts.items())
+    ]
+    slow = [
+        f"| `{family}` | {cases[family]} | {each:.1f} |"
+        for family, each in families.most_common(SLOWEST)
+    ]
+    head = ["| part | cases | seconds before the first test | seconds of tests |"]
+    return "\n".join(
+        [*head, "| --- | --- | --- | --- |", *rows, "", "| test | cases | seconds |"]
+        + ["| --- | --- | --- |", *slow]
+    )
+
+
+if __name__ == "__main__":
+    print(table(Path(sys.argv[1])))
