@@ -84,12 +84,13 @@ def contiguous_strides(shape: Sizes) -> Shape:
 
 
 def ordered_strides(shape: Sizes, order: Sequence[int]) -> Shape:
-    """Dense strides with dimensions laid out from outermost to innermost as `order` lists them."""
+    """Dense strides with dimensions laid out from outermost to innermost as `order` lists them; of
+    no elements, those outside a size of 0 are 0."""
     strides: list[Size] = [1] * len(shape)
     step: Size = 1
     for dim in reversed(order):
         strides[dim] = step
-        step = step * (1 if surely(shape[dim] == 0) else shape[dim])
+        step = step * shape[dim]
     return tuple(strides)
 
 
@@ -152,22 +153,23 @@ def is_dense(shape: Sizes, stride: Sizes) -> bool:
     return True
 
 
-def elementwise_strides(metas: Sequence[TensorMeta]) -> Shape:
+def elementwise_strides(metas: Sequence[TensorMeta], alike: bool = True) -> Shape:
     """Strides of the result of a pointwise operation on operands of one shape.
 
-    Torch's rule: contiguous or channels-last when all operands are; the common strides when they
-    are equal and dense; else dense, with the dimensions sorted by the operands' strides, the first
-    operand that orders two dimensions deciding.
+    Torch's rule: where they are `alike`, of this shape before anything was broadcast, contiguous or
+    channels-last when all operands are; the common strides when they are equal and dense. Else
+    dense, with the dimensions sorted by the operands' strides, the first operand that orders two
+    dimensions deciding.
     """
     first = metas[0]
     shape = first.shape
     if len(shape) == 0:
         return ()
-    if all(is_contiguous(shape, m.stride) for m in metas):
+    if alike and all(is_contiguous(shape, m.stride) for m in metas):
         return contiguous_strides(shape)
-    if all(is_channels_last(shape, m.stride) for m in metas):
+    if alike and len(shape) == 4 and all(is_channels_last(shape, m.stride) for m in metas):
         return channels_last_strides(shape)
-    if all(m.stride == first.stride for m in metas) and is_dense(shape, first.stride):
+    if alike and all(m.stride == first.stride for m in metas) and is_dense(shape, first.stride):
         return first.stride
     order = list(range(len(shape) - 1, -1, -1))  # innermost first
     for i in range(1, len(order)):
@@ -179,6 +181,8 @@ def elementwise_strides(metas: Sequence[TensorMeta]) -> Shape:
                 moving = other
             elif verdict < 0:
                 break
+    if order == list(range(len(shape) - 1, -1, -1)):
+        return contiguous_strides(shape)
     return ordered_strides(shape, order[::-1])
 
 
@@ -186,7 +190,7 @@ def preserved_strides(meta: TensorMeta) -> Shape:
     """Strides of a copy that keeps the layout: the same if dense, else sorted like them."""
     if is_dense(meta.shape, meta.stride):
         return meta.stride
-    return elementwise_strides((meta,))
+    return elementwise_strides((meta,), alike=False)
 
 
 def dense_order(meta: TensorMeta) -> list[int]:

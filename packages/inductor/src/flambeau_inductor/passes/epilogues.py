@@ -179,7 +179,7 @@ def _sum_by_rows(m: Match) -> fx.Node | None:
     sizes = sizes_of(m.root, (rows, columns))
     repeated = m.call(PRIMS["broadcast_in_dim"].overload, row, sizes, [1])
     total = m.call(PRIMS["addmm"].overload, repeated, m["a"], m["b"], 1, 1)
-    return m.call(PRIMS["reshape"].overload, total, *m["seen"].args[1:])
+    return m.call(PRIMS["reshape"].overload, total, *m["seen"].args[1:], **m["seen"].kwargs)
 
 
 BIASES = (

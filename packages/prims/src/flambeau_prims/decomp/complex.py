@@ -32,7 +32,7 @@ def complex_(re: Tensor, im: Tensor) -> Any:
         raise RuntimeError(
             f"complex: expected one dtype for both parts, got {re.dtype}, {im.dtype}"
         )
-    return _joined(re, im)
+    return e.laid_out_by((re, im), _joined(re, im))
 
 
 @decomposition(aten.polar.default)
@@ -41,7 +41,7 @@ def polar(radius: Tensor, angle: Tensor) -> Any:
         raise RuntimeError(f"polar: expected one dtype, got {radius.dtype} and {angle.dtype}")
     r, t = e.meet(radius, angle)
     value = _joined(p.mul(r, p.cos(t)), p.mul(r, p.sin(t)))
-    return e.with_strides(value, e.operand_strides(value.shape, (radius, angle), radius.dtype))
+    return e.laid_out_by((radius, angle), value)
 
 
 @decomposition(

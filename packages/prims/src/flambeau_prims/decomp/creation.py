@@ -76,10 +76,10 @@ def _in_layout(
     if memory_format not in (None, torch.preserve_format):
         return e.in_format(p.full(list(model.shape), value, **kwargs), memory_format)
     if e.contiguous(model):
-        return p.full(list(model.shape), value, **kwargs)
+        return e.laid_out_as(model, p.full(list(model.shape), value, **kwargs))
     order = e.layout_order(model)
     dense = p.full([model.shape[d] for d in order], value, **kwargs)
-    return p.permute(dense, [order.index(d) for d in range(model.ndim)])
+    return e.laid_out_as(model, p.permute(dense, [order.index(d) for d in range(model.ndim)]))
 
 
 def _anything(dtype: torch.dtype) -> Number:
@@ -151,7 +151,7 @@ def fill(x: Tensor, value: Operand) -> Tensor:
     if value.device != x.device:  # type: ignore[union-attr]
         value = p.device_put(value, device=x.device)  # a 0-d CPU tensor, as eager allows
     wide = e.expand(e.cast(value, x.dtype), x.shape)  # type: ignore[arg-type]
-    return p.clone(wide) if e.contiguous(x) else p.clone(wide, order=e.layout_order(x))
+    return e.laid_out_as(x, p.clone(wide, order=e.layout_order(x)))
 
 
 @decomposition(aten.zero.default)

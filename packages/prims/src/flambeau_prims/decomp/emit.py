@@ -16,7 +16,7 @@ from torch import Tensor
 
 import flambeau_prims.ops  # noqa: F401 - defines the prims that are looked up below
 from flambeau_prims._op import PRIMS, require
-from flambeau_prims._torch_compat import OpOverload
+from flambeau_prims._torch_compat import OpOverload, surely
 from flambeau_prims.promotion import (
     Promotion,
     broadcast_shapes,
@@ -31,6 +31,7 @@ from flambeau_prims.shape_rules import (
     Sizes,
     TensorMeta,
     channels_last_strides,
+    contiguous_strides,
     dense_order,
     elementwise_strides,
     is_channels_last,
@@ -240,6 +241,7 @@ def elementwise(
     *,
     narrow: bool = False,
     last_unrounded: bool = False,
+    parameters: bool = False,
 ) -> Tensor:
     """A pointwise ATen operation: promote, broadcast, compute wide, round once.
 
@@ -249,7 +251,8 @@ def elementwise(
     of one element, which some kernels for a CPU take in the dtype that they compute in. With
     `narrow`, and in comparisons, a number is rounded to the operands' common dtype first, where
     eager's kernel takes it in that one; else it stays in the dtype that is computed in. Whole
-    numbers wrap around in the common dtype.
+    numbers wrap around in the common dtype. `parameters`: eager's kernel takes the numbers as
+    parameters, not as operands.
     """
     compute, result = dtypes_of(operands, promotion)
     common = dtypes_of(operands, Promotion.SAME)[1]
@@ -270,36 +273,59 @@ def elementwise(
             x = _rounded(brought(x, home), taken)
         placed.append(cast(brought(x, home), compute))
     value = cast(op(*meet(*placed)), result)
-    return with_strides(value, operand_strides(value.shape, operands, taken))
+    return laid_out_by(tensors if parameters else operands, value, taken)
 
 
-def operand_strides(shape: Sizes, operands: Sequence[Any], common: torch.dtype) -> Sizes:
+def laid_out_by(operands: Sequence[Any], x: Tensor, common: torch.dtype | None = None) -> Tensor:
+    """`x`, laid out as a kernel of eager's that takes these operands lays out its result."""
+    return with_strides(x, operand_strides(x.shape, operands, common))
+
+
+def operand_strides(
+    shape: Sizes, operands: Sequence[Any], common: torch.dtype | None = None
+) -> Sizes:
     """Strides of the result of a kernel of eager's that takes these operands: whatever a formula
     leads with, they decide, in their order, each as it is, but that for a CPU they are converted to
-    their `common` dtype first."""
-    metas = []
+    their `common` dtype first, if they have one."""
+    metas, alike = [], True
     for x in operands:
         if is_number(x):
+            alike = alike and not shape
             continue
         own = TensorMeta.of(x)
-        if x.device.type == "cpu" and x.dtype != common:
+        if x.device.type == "cpu" and x.dtype != (common or x.dtype):
             own = own.like(stride=preserved_strides(own))
         if not same_shape(own.shape, shape):
+            alike = False
             new = len(shape) - own.ndim
             sizes = zip(own.shape, shape[new:], own.stride, strict=True)
             steps = [0 if is_one(n) and not is_one(m) else step for n, m, step in sizes]
             own = own.like(shape, [*[0] * new, *steps])
         metas.append(own)
-    return elementwise_strides(metas)
+    return elementwise_strides(metas, alike)
 
 
 def with_strides(x: Tensor, wanted: Sizes) -> Tensor:
-    """`x` in the order of memory that these strides have."""
-    have = x.stride()
-    if all(n == 1 or a == b for n, a, b in zip(x.shape, wanted, have, strict=True)):
-        return x
-    meta = TensorMeta(tuple(x.shape), tuple(wanted), x.dtype, x.device)
-    return p.clone(x, order=dense_order(meta))
+    """`x` with these strides, copied if need be."""
+    have, shape = x.stride(), list(x.shape)
+    steps = zip(shape, wanted, have, strict=True)
+    if not no_elements(shape) and not all(is_one(n) or a == b for n, a, b in steps):
+        meta = TensorMeta(tuple(shape), tuple(wanted), x.dtype, x.device)
+        x = p.clone(x) if is_contiguous(shape, wanted) else p.clone(x, order=dense_order(meta))
+    return p.reshape(x, shape, stride=list(wanted)) if told(x.stride(), shape, wanted) else x
+
+
+def no_elements(shape: Sizes) -> bool:
+    """Whether a size is known to be 0."""
+    return any(isinstance(n, int) and n == 0 for n in shape)
+
+
+def told(usual: Sizes, shape: Sizes, wanted: Sizes) -> bool:
+    """Whether strides differ in dimensions that nothing is stepped along, which distinguish formats
+    all the same."""
+    free = no_elements(shape)
+    steps = zip(shape, usual, wanted, strict=True)
+    return any((free or is_one(n)) and not surely(a == b) for n, a, b in steps)
 
 
 #: whole numbers that every floating dtype holds
@@ -369,18 +395,16 @@ def laid_out_as(model: Tensor, x: Tensor) -> Tensor:
 
 def in_image_format(model: Tensor, x: Tensor) -> Tensor:
     """`x` channels-last if `model` suggests that, else row-major, as library kernels write."""
-    last = model.ndim in (4, 5) and suggests_channels_last(TensorMeta.of(model))
-    if not last:
+    if model.ndim not in (4, 5) or not suggests_channels_last(TensorMeta.of(model)):
         return in_format(x, torch.contiguous_format)
-    told = any(map(is_one, x.shape)) and x.stride() != channels_last_strides(x.shape)
-    form = torch.channels_last if model.ndim == 4 else torch.channels_last_3d
-    return copy_in_format(x, form) if told else in_format(x, form)  # dimensions of one included
+    return in_format(x, torch.channels_last if model.ndim == 4 else torch.channels_last_3d)
 
 
 def copy_in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
     """A dense copy of `x` in a memory format; None means that `x` keeps its layout."""
     if memory_format in (None, torch.preserve_format):
-        return p.clone(x) if contiguous(x) else p.clone(x, order=layout_order(x))
+        made = p.clone(x) if contiguous(x) else p.clone(x, order=layout_order(x))
+        return laid_out_as(x, made)
     if memory_format == torch.contiguous_format:
         return p.clone(x)
     order = {torch.channels_last: [0, 2, 3, 1], torch.channels_last_3d: [0, 2, 3, 4, 1]}
@@ -390,13 +414,13 @@ def copy_in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tens
 
 
 def in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
-    """`x` if it is in the format already, else a copy that is."""
+    """`x` in the format, dimensions of size 1 included; a copy where it is in another."""
     if memory_format in (None, torch.preserve_format):
         return x
     if memory_format == torch.contiguous_format:
-        return x if contiguous(x) else p.clone(x)
+        return with_strides(x, contiguous_strides(x.shape))
     if is_channels_last(x.shape, x.stride()):
-        return x
+        return with_strides(x, channels_last_strides(x.shape))
     return copy_in_format(x, memory_format)
 
 

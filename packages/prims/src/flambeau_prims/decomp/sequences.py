@@ -37,7 +37,7 @@ def _spaced(start: Operand, end: Operand, steps: int, dtype: torch.dtype, at: to
     wide = torch.complex128 if dtype.is_complex else torch.float64
     bounds = [_bound(x, wide, at) for x in (start, end)]
     if steps < 2:
-        return e.expand(bounds[0], [steps])
+        return e.in_format(e.expand(bounds[0], [steps]), torch.contiguous_format)
     step = e.div(p.sub(bounds[1], bounds[0]), float(steps - 1))
     number = p.iota(steps, 0, 1, dtype=torch.float64, device=at)
     near = e.lt(number, steps // 2)
@@ -93,7 +93,7 @@ def _spaced_in_steps(
 
     bounds = [_bound(x, kind, at) for x in (start, end)]
     if steps < 2:
-        return e.expand(bounds[0], [steps])
+        return e.in_format(e.expand(bounds[0], [steps]), torch.contiguous_format)
     first, last = (rounded(x) for x in bounds)
     step = rounded(e.div(rounded(p.sub(last, first)), float(steps - 1)))
     number = p.iota(steps, 0, 1, dtype=torch.float64, device=at)

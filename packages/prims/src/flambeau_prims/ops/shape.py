@@ -68,33 +68,34 @@ def broadcast_in_dim(a: TensorMeta, shape: Sizes, dims: Sequence[int]) -> Tensor
     return a.like(tuple(shape), strides)
 
 
-def _reshape(
-    a: torch.Tensor, shape: Sizes, *, dropped: Sequence[int] | None = None
-) -> torch.Tensor:
-    return a.reshape(shape) if dropped is None else a.squeeze(tuple(dropped))
+def _reshape(a: torch.Tensor, shape: Sizes, *, stride: Sizes | None = None) -> torch.Tensor:
+    made = a.reshape(shape)
+    return made if stride is None else made.as_strided(shape, stride)
 
 
 @_view(
-    "reshape(Tensor(a) a, SymInt[] shape, *, int[]? dropped=None) -> Tensor(a)",
+    "reshape(Tensor(a) a, SymInt[] shape, *, SymInt[]? stride=None) -> Tensor(a)",
     _reshape,
     shape="`shape`",
     edge_cases="sizes must have the product of the operand's; 0-d takes one element",
     source="row-major order: Knuth, The Art of Computer Programming, vol. 1, 2.2.6",
 )
-def reshape(a: TensorMeta, shape: Sizes, *, dropped: Sequence[int] | None = None) -> TensorMeta:
-    """The elements in row-major order under another shape; a view where one exists. dropped: the
-    dimensions of size 1 that it is without, the strides of the others kept."""
+def reshape(a: TensorMeta, shape: Sizes, *, stride: Sizes | None = None) -> TensorMeta:
+    """The elements in row-major order under another shape; a view where one exists. stride: what
+    it has for strides, where nothing is stepped along: in dimensions of size 1, and of no
+    elements."""
     sizes = tuple(shape)
-    if dropped is not None:
-        kept = [d for d in range(a.ndim) if d not in dropped]
-        fits = all(a.shape[d] == 1 for d in dropped) and sizes == tuple(a.shape[d] for d in kept)
-        require(fits, f"{a.shape} without dimensions {list(dropped)} is not {sizes}")
-        return a.like(sizes, [a.stride[d] for d in kept])
     require(
         product(sizes) == a.numel() and all(size >= 0 for size in sizes),
         f"{a.shape} does not have the elements of {sizes}",
     )
-    return a.like(sizes, view_strides(a.shape, a.stride, sizes))
+    made = a.like(sizes, view_strides(a.shape, a.stride, sizes))
+    if stride is None:
+        return made
+    steps = zip(sizes, made.stride, stride, strict=True)
+    good = surely(a.numel() == 0) or not any(surely(n != 1) and surely(s != t) for n, s, t in steps)
+    require(good, f"strides {tuple(stride)} of {sizes} where elements are {made.stride} apart")
+    return a.like(sizes, stride)
 
 
 @_view(

@@ -56,7 +56,7 @@ def broadcast_in_dim(ctx: Context, a: Node, shape: Sequence[int], dims: Sequence
 
 @rule("reshape")
 def reshape(
-    ctx: Context, a: Node, shape: Sequence[int], dropped: Sequence[int] | None = None
+    ctx: Context, a: Node, shape: Sequence[int], stride: Sequence[int] | None = None
 ) -> Node:
     sizes = tuple(shape)
     if a.dtype.is_complex:

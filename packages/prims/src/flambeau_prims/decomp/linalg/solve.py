@@ -175,6 +175,9 @@ def lstsq(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | Non
         rank = e.filled(a, [0], 0, torch.int64)
     if name in ("gels", "gelsy"):
         values = e.filled(a, [0], 0, real)
+    if m > n:  # the first rows of those of the right side
+        more = p.pad(x, [0] * x.ndim, [*[0] * (x.ndim - 2), m - n, 0], 0)
+        x = sliced(as_columns(more), x.ndim - 2, 0, n)
     return x, residuals, rank, values
 
 

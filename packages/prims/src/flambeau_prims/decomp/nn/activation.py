@@ -42,7 +42,7 @@ def relu(x: Tensor) -> Tensor:
 def hardtanh(x: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
     if not is_inexact(x.dtype):  # the bounds are whole numbers too
         min_val, max_val = int(min_val), int(max_val)  # type: ignore[arg-type]
-    return clamp_to(x, min_val, max_val)
+    return e.laid_out_as(x, clamp_to(x, min_val, max_val))
 
 
 @decomposition(aten.relu6.default)
@@ -58,7 +58,7 @@ def threshold(x: Tensor, threshold: Number, value: Number) -> Tensor:
     numbers = (x, threshold, value)
     if not is_inexact(x.dtype):  # numbers are of the tensor's dtype whatever they are
         return elementwise(lambda y: e.where(e.le(y, threshold), value, y), (x,))
-    return elementwise(cut, numbers, narrow=e.on_gpu(x))
+    return elementwise(cut, numbers, narrow=e.on_gpu(x), parameters=True)
 
 
 @formula(aten.leaky_relu.default)
@@ -66,9 +66,12 @@ def leaky_relu(x: Tensor, negative_slope: Number = 0.01) -> Tensor:
     return p.where(e.gt(x, 0.0), x, e.mul(x, negative_slope))
 
 
-@formula(aten._prelu_kernel.default)
+@decomposition(aten._prelu_kernel.default)
 def prelu(x: Tensor, weight: Tensor) -> Tensor:
-    return p.where(e.gt(x, 0.0), x, p.mul(weight, x))
+    def activate(y: Tensor, slope: Tensor) -> Tensor:
+        return p.where(e.gt(y, 0.0), y, p.mul(slope, y))
+
+    return e.laid_out_as(x, elementwise(activate, (x, weight)))
 
 
 @decomposition(aten.elu.default)

@@ -40,7 +40,8 @@ def _pairwise(
     if not dtype.is_floating_point:
         return NotImplemented
     a, b = e.meet(*(e.cast(t, compute_dtype(dtype)) for t in (x, target)))
-    return e.cast(reduce_loss(loss(a, b), reduction), dtype)
+    found = e.cast(reduce_loss(loss(a, b), reduction), dtype)
+    return e.laid_out_by((x, target), found, dtype) if reduction == NONE else found
 
 
 def _as_judged(x: Tensor, loss: Any) -> Any:
@@ -79,7 +80,9 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 
         near = e.mul(_square(gap), 0.5)
         return p.where(e.lt(gap, delta), near, e.mul(e.sub(gap, 0.5 * delta), delta))
 
-    return _as_judged(x, _pairwise(x, target, reduction, loss))
+    found = _as_judged(x, _pairwise(x, target, reduction, loss))
+    none = found is not NotImplemented and reduction == NONE
+    return e.laid_out_as(x, found) if none else found
 
 
 @decomposition(aten.binary_cross_entropy.default)
@@ -118,6 +121,8 @@ def binary_cross_entropy_with_logits(a: Arguments) -> Any:
     loss = e.sub(e.mul(e.sub(1.0, t), x), log_sigmoid)
     if a.weight is not None:
         loss = e.mul(loss, e.cast(a.weight, x.dtype))
+    if a.reduction == NONE:  # eager writes to one minus the target
+        loss = e.laid_out_by((1.0, a.target), loss)
     return e.cast(reduce_loss(loss, a.reduction), result)
 
 

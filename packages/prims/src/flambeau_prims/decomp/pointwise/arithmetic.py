@@ -235,13 +235,14 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> Tensor:
 def nextafter(a: Tensor, b: Tensor) -> Tensor:
     """Neighbours are those of the operands' own dtype, so nothing is widened."""
     dtype = result_type((a, b))
-    return p.nextafter(*e.meet(e.cast(a, dtype), e.cast(b, dtype)))
+    found = p.nextafter(*e.meet(e.cast(a, dtype), e.cast(b, dtype)))
+    return e.laid_out_by((a, b), found, dtype)
 
 
 @decomposition(aten.abs.default)
 def abs_(x: Tensor) -> Tensor:
     if x.dtype == torch.bool:
-        return x
+        return elementwise(p.clone, (x,))
     if x.dtype.is_complex:
         wide = p.abs(e.widen(x))
         return e.cast(wide, real_dtype(x.dtype))
@@ -250,7 +251,7 @@ def abs_(x: Tensor) -> Tensor:
 
 @decomposition(aten.sign.default, aten.sgn.default)
 def sign(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.bool else elementwise(p.sign, (x,))
+    return elementwise(p.sign if x.dtype != torch.bool else p.clone, (x,))
 
 
 @decomposition(aten.round.decimals)
@@ -282,7 +283,8 @@ def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
         return p.where(near, near_start(a, b, w), near_end(a, b, w))
 
     if isinstance(weight, (int, float, complex)):
-        return elementwise(near_start if abs(weight) < 0.5 else near_end, (start, end, weight))
+        near = near_start if abs(weight) < 0.5 else near_end
+        return elementwise(near, (start, end, weight), parameters=True)
     return elementwise(blend, (start, end, weight))
 
 
@@ -324,11 +326,9 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
     return elementwise(combine, (x, a, b))
 
 
-@formula(aten.deg2rad.default, promotion=Promotion.FLOAT)
-def deg2rad(x: Tensor) -> Tensor:
-    return e.mul(x, math.pi / 180.0)
+def _scaled_by(factor: float) -> Callable[[Tensor], Tensor]:
+    return lambda x: e.laid_out_as(x, elementwise(p.mul, (x, factor), Promotion.FLOAT))
 
 
-@formula(aten.rad2deg.default, promotion=Promotion.FLOAT)
-def rad2deg(x: Tensor) -> Tensor:
-    return e.mul(x, 180.0 / math.pi)
+decomposition(aten.deg2rad.default)(_scaled_by(math.pi / 180.0))
+decomposition(aten.rad2deg.default)(_scaled_by(180.0 / math.pi))

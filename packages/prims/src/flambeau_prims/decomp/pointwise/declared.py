@@ -93,7 +93,7 @@ def unary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Tens
 
 def _rounding(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(x: Tensor) -> Tensor:
-        return elementwise(op, (x,)) if x.dtype.is_floating_point else x
+        return elementwise(op if x.dtype.is_floating_point else p.clone, (x,))
 
     return call
 
@@ -116,7 +116,7 @@ def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
         home, common = e.home_of((a, b)), result_type((a, b))
         truths = (e.cast(e.cast(x, common), torch.bool) for x in (a, b))
         value = op(*e.meet(*(e.brought(x, home) for x in truths)))
-        return e.with_strides(value, e.operand_strides(value.shape, (a, b), common))
+        return e.laid_out_by((a, b), value, common)
 
     return call
 

@@ -63,7 +63,7 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
     if result.is_complex:
         return _complex_power(x, exponent)
     if not isinstance(exponent, (int, float)):
-        return elementwise(p.pow, (x, exponent), narrow=True)
+        return elementwise(p.pow, (x, exponent), narrow=True, parameters=True)
     e.fitting(exponent, result)
     short = _POWERS.get(exponent)
     exact = exponent in (1, 2, 3) or result.is_floating_point
@@ -72,7 +72,7 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
             return short(e.cast(x, result))  # half precision too: each product is rounded
         if abs(exponent) != 0.5:  # roots are its library's pow, which rounds once: no zero is -0
             return e.cast(short(e.cast(x, torch.float32)), result)
-    return elementwise(p.pow, (x, exponent), narrow=True)
+    return elementwise(p.pow, (x, exponent), narrow=True, parameters=True)
 
 
 def _complex_power(x: Tensor, exponent: Number) -> Tensor:
@@ -82,8 +82,8 @@ def _complex_power(x: Tensor, exponent: Number) -> Tensor:
     if e.on_gpu(x) and exponent not in (0, 1):
         power = None if isinstance(exponent, complex) or abs(exponent) >= 2 else power
     if power is None:
-        return elementwise(p.pow, (x, exponent), narrow=True)
-    return elementwise(lambda base, _: power(base), (x, exponent))
+        return elementwise(p.pow, (x, exponent), narrow=True, parameters=True)
+    return elementwise(lambda base, _: power(base), (x, exponent), parameters=True)
 
 
 def _log_of_sum(power: Callable[..., Tensor], scale: float) -> Callable[..., Tensor]:

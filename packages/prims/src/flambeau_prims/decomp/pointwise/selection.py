@@ -37,7 +37,7 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
     condition = e.brought(condition, home)
     if is_number(a) and is_number(b):
         a = e.filled(condition, [], a, dtype)
-    return e.where(_bool(condition), a, b)
+    return e.laid_out_by((condition, a, b), e.where(_bool(condition), a, b))
 
 
 @decomposition(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
@@ -73,7 +73,7 @@ def clamp_to(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     for bound in bounds:
         e.fitting(bound, result_type((x, *bounds)))
     if (len(bounds) == 2 or not e.on_gpu(x)) and any(map(_is_nan, bounds)):
-        return elementwise(lambda y, *_: e.const(math.nan, y), (x, *bounds))
+        return elementwise(lambda y, *_: e.const(math.nan, y), (x, *bounds), parameters=True)
     both = [b for b in (("low", low), ("high", high)) if b[1] is not None]
 
     if e.on_gpu(x):  # NaN is no bound there, and 0 is above -0
@@ -87,7 +87,8 @@ def clamp_to(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
             y = lift(y, number) if side == "low" else lower(y, number)
         return y
 
-    return elementwise(bounded, (x, *(n for _, n in both)), narrow=not e.on_gpu(x))
+    numbers = [number for _, number in both]
+    return elementwise(bounded, (x, *numbers), narrow=not e.on_gpu(x), parameters=True)
 
 
 @decomposition(aten.clamp.default, aten.clamp.Tensor)
@@ -129,7 +130,7 @@ def nan_to_num(
         y = e.where(e.eq(y, float("inf")), high, y)
         return e.where(e.eq(y, float("-inf")), low, y)
 
-    return elementwise(replace, (x,))
+    return e.laid_out_as(x, elementwise(replace, (x,)))
 
 
 @formula(aten.heaviside.default)

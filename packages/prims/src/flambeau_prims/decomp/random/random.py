@@ -47,8 +47,8 @@ def _keep_mask(x: Tensor, probability: float) -> Tensor:
 
 def _laid_out(drawn: Tensor, x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
     """Numbers in the layout of the tensor they are drawn for, or in a format."""
-    if memory_format in (None, torch.preserve_format) and not e.contiguous(x):
-        return p.clone(drawn, order=e.layout_order(x))
+    if memory_format in (None, torch.preserve_format):
+        return e.laid_out_as(x, drawn)
     return e.in_format(drawn, memory_format)
 
 

@@ -56,7 +56,7 @@ def copy(x: Tensor, src: Operand, non_blocking: bool = False) -> Tensor:
     if src.device != x.device:
         src = p.device_put(src, device=x.device)
     placed = e.expand(e.cast(src, x.dtype), x.shape)
-    return p.clone(placed) if e.contiguous(x) else p.clone(placed, order=e.layout_order(x))
+    return e.laid_out_as(x, p.clone(placed, order=e.layout_order(x)))
 
 
 @decomposition(aten.cat.default)
@@ -105,7 +105,7 @@ def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
 @decomposition(aten.roll.default)
 def roll(x: Tensor, shifts: Sizes, dims: Sequence[int] = ()) -> Tensor:
     if x.numel() == 0:
-        return p.clone(x)
+        return e.copy_in_format(x, None)
     if not dims:
         flat = p.reshape(x, [x.numel()])
         return p.reshape(_rolled(flat, shifts[0], 0), list(x.shape))

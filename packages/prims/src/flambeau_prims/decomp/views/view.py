@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_prims._torch_compat import surely
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.decomposition_table import decomposition
@@ -45,7 +44,7 @@ def reshape_alias(x: Tensor, size: Sizes, stride: Sizes) -> Tensor:
 
 @decomposition(aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default)
 def alias(x: Tensor) -> Tensor:
-    return p.reshape(x, list(x.shape))
+    return without(x, [])
 
 
 @decomposition(aten.expand.default)
@@ -58,7 +57,8 @@ def expand(x: Tensor, size: Sizes, *, implicit: bool = False) -> Tensor:
         x.shape[d - new] if d >= new and isinstance(n, int) and n == -1 else n
         for d, n in enumerate(size)
     ]
-    return e.expand(x, target)
+    made = e.expand(x, target)
+    return made if x.ndim else e.with_strides(made, [0] * len(target))
 
 
 @decomposition(aten.permute.default)
@@ -100,7 +100,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     else:
         given = [dim] if isinstance(dim, int) else list(dim)
         chosen = {canonical(d, x.ndim) for d in given}
-    return without(x, [d for d in chosen if x.shape[d] == 1])
+    return without(x, [d for d in chosen if x.ndim and x.shape[d] == 1])
 
 
 def without(x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -108,14 +108,10 @@ def without(x: Tensor, dims: Sequence[int]) -> Tensor:
     distinguished, are kept where a view of the new shape would have other ones."""
     kept = [d for d in range(x.ndim) if d not in dims]
     shape, stride = [x.shape[d] for d in kept], [x.stride()[d] for d in kept]
-    fixed = [n if isinstance(n, int) else None for n in shape]
-    if 0 in fixed or 1 in fixed:
+    if e.no_elements(shape) or any(map(e.is_one, shape)):
         usual = view_strides(tuple(x.shape), x.stride(), shape) or contiguous_strides(shape)
-        pairs = [
-            each for n, *each in zip(fixed, usual, stride, strict=True) if n == 1 or 0 in fixed
-        ]
-        if not all(surely(one == other) for one, other in pairs):
-            return p.reshape(x, shape, dropped=sorted(dims))
+        if e.told(usual, shape, stride):
+            return p.reshape(x, shape, stride=stride)
     return p.reshape(x, shape)
 
 
