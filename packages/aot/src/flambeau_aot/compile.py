@@ -36,9 +36,9 @@ from flambeau_aot.partition.must_not_recompute import (
 )
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split
 from flambeau_aot.runtime.ambient_state import ambient
-from flambeau_aot.runtime.autograd_function import Differentiation
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
+from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.prologue import BoundPlan
 from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime.unneeded_derivatives import refuse_upstream

@@ -18,8 +18,9 @@ from torch import fx
 from flambeau_aot._torch_compat import appliers, no_view, pytree, transforms_active
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.interface import Boxed, Report
-from flambeau_aot.runtime.autograd_function import Differentiation, autograd_function
+from flambeau_aot.runtime.autograd_function import autograd_function
 from flambeau_aot.runtime.codegen import defined, display, settling
+from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import epilogue
 from flambeau_aot.runtime.prologue import BoundPlan, prologue, still_leaves
 from flambeau_aot.runtime.saved_values import HigherOrder

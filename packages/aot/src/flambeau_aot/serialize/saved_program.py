@@ -21,9 +21,9 @@ from flambeau_aot._torch_compat import is_operator, operator_named, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Boxed, Report
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.autograd_function import Differentiation
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
+from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.prologue import BoundPlan
 from flambeau_aot.runtime.saved_values import Crossing, HigherCall, HigherOrder
 from flambeau_aot.sizes import Sized, TensorLayout, only_arithmetic
