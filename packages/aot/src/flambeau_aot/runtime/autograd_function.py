@@ -77,8 +77,8 @@ def autograd_function(
         "backward": staticmethod(_backward(own, backward, life)),
     }
     made = type("CompiledGraph", (torch.autograd.Function,), methods)
-    if len(own.plan.differentiable) > 1:
-        separate_hooks(made)
+    if own.plan.hook_order and len(own.plan.differentiable) > 1:
+        separate_hooks(made, own.plan.hook_order)
     return made, life
 
 
@@ -201,7 +201,7 @@ def _backward(
         if own.once:
             lines.append("    if anchor is not None:")
             lines.append(f"        return own.in_one_run(ctx, {display(given)})")
-        if plan.result_nodes:
+        if plan.depended:
             lines.append("    if hasattr(ctx, 'sent'):")
             lines.append(f"        given, whole = arrived(ctx, {display(given)}, depended)")
             lines.append("        if whole:")

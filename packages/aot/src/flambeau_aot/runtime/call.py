@@ -45,7 +45,7 @@ Call = Callable[..., Any]
 _OWN = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "partly",
     "inside", "apart", "watched", "reentrant", "linear",
-    "freed_with", "freed_inside", "users",
+    "freed_with", "freed_inside", "users", "hook_order",
 }  # fmt: skip
 
 

@@ -187,7 +187,9 @@ class Differentiation:
         if alone:
             saved = ctx.saved_tensors if self.is_freed else ()
         else:
-            saved = self.read_for(ctx, given, self.in_turn)
+            # parts of a gradient are not the last that a pass reads: it comes to the node itself
+            last = request is None or not request.asked
+            saved = self.read_for(ctx, given, self.in_turn and last)
         pairs = zip(crossing.saved, saved, strict=False)
         known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
         if self.kept:

@@ -1,4 +1,4 @@
-"""Autograd nodes of their own for results that depend on other results.
+"""Autograd nodes of their own for results that depend on other results, or come after them.
 
 In: what the autograd function of a compiled program returned. Out: the same tensors, with edges to
 the results that they depend on.
@@ -138,7 +138,8 @@ def _function(node: ResultNode, parts: Parts, refusal: str) -> type[torch.autogr
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     made = type("ResultOfCompiledGraph", (torch.autograd.Function,), methods)
-    separate_hooks(made)
+    if not node.together:
+        separate_hooks(made, range(count))
     return made
 
 
