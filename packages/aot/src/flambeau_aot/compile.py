@@ -9,6 +9,7 @@ compilers see fake values only.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ from flambeau_aot.partition.must_not_recompute import (
 )
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split
 from flambeau_aot.runtime.ambient_state import ambient
-from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
+from flambeau_aot.runtime.call import Compiled, Uncompiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.prologue import BoundPlan
@@ -176,7 +177,7 @@ class Pipeline:
                 own = (program, work.joint, surroundings, self._derivative, self._traced)
                 higher = Derivatives(*own, self.options.name).higher
                 refuse_requests(work.joint, higher, self.options.name)
-            compiled = self._training(work, halves, higher)
+            compiled = self._training(work, halves, higher, Uncompiled(program.eagerly))
             compiled.higher = higher
         compiled.again = lambda others: self.compile(replace(program, symbolic=()), others)
         return compiled
@@ -200,7 +201,9 @@ class Pipeline:
         stored = work.stored(report, call.contract, grad_mode)
         return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
 
-    def _training(self, work: _Work, halves: Halves, higher: HigherOrder | None) -> Compiled:
+    def _training(
+        self, work: _Work, halves: Halves, higher: HigherOrder | None, uncompiled: Uncompiled
+    ) -> Compiled:
         joint, options, backward_gm = work.joint, self.options, halves.backward
         assert backward_gm is not None
         visible, count = joint.plan.visible, len(halves.saved)
@@ -224,7 +227,7 @@ class Pipeline:
         own = Differentiation(joint.plan, crossing, higher)
         counts = options, work.removed, work.seconds
         report = program_facts.training_report(joint, halves, *counts, own.kept)
-        run = training_call(work.bound, own, forward, backward)
+        run = training_call(work.bound, own, forward, backward, uncompiled)
         stored = None
         if isinstance(backward, Checked):
             stored = replace(
@@ -234,7 +237,9 @@ class Pipeline:
                 higher=higher,
             )
         parts = joint, halves, halves.forward, backward_gm
-        return direct(Compiled(run, report, *parts, stored=stored))
+        compiled = direct(Compiled(run, report, *parts, stored=stored))
+        uncompiled.of = weakref.ref(compiled)
+        return compiled
 
     def _compiled(
         self,

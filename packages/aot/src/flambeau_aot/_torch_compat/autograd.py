@@ -309,7 +309,8 @@ def separate_hooks(function: type[torch.autograd.Function], order: Sequence[int]
     def register(self: Any, tensor: torch.Tensor) -> None:
         if not hasattr(self, "hooks"):
             places = _Places.apply(max(order) + 1, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
-            self.hooks, waiting = {}, {}
+            waiting: dict[Any, list[Any]] = {}
+            self.hooks = {}
             for at in order:
                 self.hooks[at] = places[at]._backward_hooks = _WhereDefined(waiting)
                 usual(self, places[at])

@@ -29,9 +29,8 @@ from flambeau_aot.higher_order.derivative import (
 )
 from flambeau_aot.inputs.binding import arguments, parts_of
 from flambeau_aot.inputs.memory_overlap import reach, steps_from
-from flambeau_aot.joint.dispatch_mode import ASSERTION, JointTracer
+from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
-from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
@@ -46,17 +45,6 @@ from flambeau_aot.runtime.saved_values import (
 )
 from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
-
-
-@dataclass(frozen=True)
-class _Untraced:
-    """In the place of a tracer, for a program that is not traced."""
-
-    lines: Lines = field(default_factory=Lines)
-
-    def assertion(self, condition: Any, message: str) -> None:
-        """A condition on sizes, which are numbers here."""
-        ASSERTION(condition, message)
 
 
 def same_memory(given: torch.Tensor) -> torch.Tensor:
@@ -370,11 +358,8 @@ class Derivatives:
         parts = parts_of(plan, values)
         values = [*values, *(part.wrapper for part in parts)]
         args = arguments(plan, values, len(self.program.input_names), parts)
-        try:
-            with self.ambience.restored(), torch.set_grad_enabled(self.joint.plan.grad_mode):
-                return self.program.run(values[: plan.static], args, _Untraced())  # type: ignore[arg-type]
-        except AotError as error:
-            raise (error.__cause__ or error) from None
+        with self.ambience.restored(), torch.set_grad_enabled(self.joint.plan.grad_mode):
+            return self.program.untraced(values[: plan.static], args)
 
     def _compiled_or_none(
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]

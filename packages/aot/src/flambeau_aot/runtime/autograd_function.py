@@ -12,10 +12,8 @@ not have.
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -28,7 +26,6 @@ from flambeau_aot._torch_compat import (
     FORWARD_AD_LEVEL,
     as_view,
     backward_keeps_graph,
-    hooks_may_change_values,
     kept_with_versions,
     no_view,
     pass_accumulates,
@@ -41,7 +38,6 @@ from flambeau_aot._torch_compat import (
     write_counter,
 )
 from flambeau_aot.interface import Boxed
-from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import streams
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
@@ -101,8 +97,6 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         saved.append("anchor")
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
-        lines.append("    if hooks_may_change_values():")
-        lines.append("        warn_of_hooks()")
     if own.reads_vary or own.in_turn:
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE} or ())")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
@@ -144,8 +138,6 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     lines.append(f"    return {display([*given, *['anchor'] * own.once])}")
     scope: dict[str, Any] = {
         "new_anchor": new_anchor,
-        "hooks_may_change_values": hooks_may_change_values,
-        "warn_of_hooks": cache(_warn_of_hooks),
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
@@ -303,10 +295,6 @@ def _batched(own: Differentiation, graph: Boxed) -> Callable[..., Sequence[Any]]
         return over_samples(made[0], ctx, cotangents)
 
     return batched
-
-
-def _warn_of_hooks() -> None:
-    warnings.warn(str(refusal("AO0167")), stacklevel=2)
 
 
 def _refuse_freed(ctx: Any, freed: Sequence[FreedInside], given: Sequence[Gradient]) -> None:

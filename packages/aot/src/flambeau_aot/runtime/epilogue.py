@@ -8,7 +8,7 @@ it; a result that is an input, or shares memory with one, does so here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -252,7 +252,7 @@ def replay(
     with torch.set_grad_enabled(requires_grad):
         known_calls = {} if views is None else views
         start = max((at for at, call in enumerate(calls) if call in known_calls), default=0)
-        for step, call in list(zip_longest(steps, calls, fillvalue=-1))[start:]:
+        for step, call in zip(steps[start:], calls[start:] or repeat(-1), strict=False):
             found = known_calls.get(call)
             if found is None:
                 args, kwargs = step.args, step.kwargs
