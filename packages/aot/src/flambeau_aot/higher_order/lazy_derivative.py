@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -268,7 +268,11 @@ class Derivatives:
             return gradients(main, main.rerun.seeds(call.cotangents))
         handed = dict(zip(self.needed.handed, call.read, strict=True))
         own = own_inputs(joint, self.needed.static)
-        starts, values = self._inputs(own, handed, call.symbols, main is not None)
+        kept = torch.is_grad_enabled()
+        # what a gradient depends on in turn is led outside by one node, which knows of the results
+        apart = kept and request is not None and not request.tangents
+        leaves = main is not None or apart
+        starts, values = self._inputs(own, handed, call.symbols, leaves)
         results = self._results([values[index] for index in own], call.symbols)
         ends = _ends(joint, results, values)
         pairs = self._pairs(ends, call.cotangents)
@@ -280,6 +284,11 @@ class Derivatives:
         depended = joint.plan.depended if request else ()
         inner = {place: flat[place] if place >= 0 else values[~place] for place in depended}
         whole: Mapping[int, Gradient] = request.whole if request else {}
+        sources: list[tuple[torch.Tensor, torch.Tensor]] = []
+        if apart:
+            sources += self._outside(starts, handed)
+            pairs = [(end, _as_leaf(gradient, sources)) for end, gradient in pairs]
+            whole = {x: g if g is None else _as_leaf(g, sources) for x, g in whole.items()}
         if request and request.asked:
             whole = dict.fromkeys(request.asked)
             wanted = [inner[place] for place in request.asked]
@@ -291,10 +300,17 @@ class Derivatives:
             reached = [(nothing, nothing.detach())]
         if not wanted or not reached:
             return [None] * len(wanted)
-        kept = torch.is_grad_enabled()
         with ended(whole, inner):
             found = pulled_back(reached, wanted, kept, retain_graph=kept)
-        return linked(request.main, found, inner) if request and kept else found
+        return linked(request.main, found, inner, sources) if request and apart else found
+
+    def _outside(
+        self, starts: Mapping[int, torch.Tensor], handed: Mapping[int, torch.Tensor]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """What a run is differentiated by that has a history outside of it, with that."""
+        for index, start in starts.items():
+            if index in self.needed.read and index not in self.needed.kept and start.requires_grad:
+                yield start, handed[index] if index in handed else self.joint.static[index]
 
     def _pairs(
         self, ends: Sequence[torch.Tensor | None], cotangents: Sequence[Gradient]
@@ -408,6 +424,17 @@ class Derivatives:
             raise refusal("AO0154", name=self.name, read=", ".join(read))
         compiled.derive(self.told, self.apart)
         return compiled
+
+
+def _as_leaf(
+    gradient: torch.Tensor, sources: list[tuple[torch.Tensor, torch.Tensor]]
+) -> torch.Tensor:
+    """A gradient without its history, which is noted."""
+    if not gradient.requires_grad:
+        return gradient
+    leaf = gradient.detach().requires_grad_()
+    sources.append((leaf, gradient))
+    return leaf
 
 
 class _NotCompiled(Exception):
