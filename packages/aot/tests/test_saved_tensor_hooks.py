@@ -165,6 +165,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "written to": written_to,
     "views": views,
     "an input": lambda x, w: (x, x * w),
+    "no result leads to it": lambda x, w: (x, (x * w).detach()),
 }
 
 
@@ -183,7 +184,9 @@ def test_those_around_a_call_are_given_what_eager_gives_them(
         with saved_tensors_hooks(own.pack, own.unpack) if hooked else nullcontext():
             results = call(x, w)
         results = results if isinstance(results, tuple) else (results,)
-        sum(result.sum() for result in results if result is not x).backward()
+        sum(
+            result.sum() for result in results if result.grad_fn is not None or result is x
+        ).backward()
         return [own.calls, x.grad, w.grad]
 
     for hooked in (False, True, True, False, True):

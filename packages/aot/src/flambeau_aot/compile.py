@@ -164,8 +164,9 @@ class Pipeline:
         with _timed(seconds, "simplify"):
             if self.options.simplify:
                 work.joint, work.removed = simplify(work.joint)
+        uncompiled = Uncompiled(program.eagerly)
         if not work.joint.training:
-            compiled = self._inference(work, grad_mode)
+            compiled = self._inference(work, grad_mode, uncompiled)
         else:
             refuse_upstream(work.joint, inputs)
             with _timed(seconds, "partition"):
@@ -177,8 +178,9 @@ class Pipeline:
                 own = (program, work.joint, surroundings, self._derivative, self._traced)
                 higher = Derivatives(*own, self.options.name).higher
                 refuse_requests(work.joint, higher, self.options.name)
-            compiled = self._training(work, halves, higher, Uncompiled(program.eagerly))
+            compiled = self._training(work, halves, higher, uncompiled)
             compiled.higher = higher
+        uncompiled.of = weakref.ref(compiled)
         compiled.again = lambda others: self.compile(replace(program, symbolic=()), others)
         return compiled
 
@@ -189,7 +191,7 @@ class Pipeline:
         options = replace(self.options, name=program.name)
         return replace(self, options=options).compile(program, examples)
 
-    def _inference(self, work: _Work, grad_mode: bool) -> Compiled:
+    def _inference(self, work: _Work, grad_mode: bool, uncompiled: Uncompiled) -> Compiled:
         joint, options = work.joint, self.options
         gm = inference(joint)
         info = program_facts.inference_info(joint, options)
@@ -197,7 +199,7 @@ class Pipeline:
             compiler = self.inference or self.forward
             call = self._compiled(compiler, gm, info, joint.plan.visible, plan=joint.plan)
         report = program_facts.inference_report(joint, gm, options, work.removed, work.seconds)
-        run = inference_call(work.bound, call, grad_mode, joint.requires_grad)
+        run = inference_call(work.bound, call, grad_mode, joint.requires_grad, uncompiled)
         stored = work.stored(report, call.contract, grad_mode)
         return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
 
@@ -237,9 +239,7 @@ class Pipeline:
                 higher=higher,
             )
         parts = joint, halves, halves.forward, backward_gm
-        compiled = direct(Compiled(run, report, *parts, stored=stored))
-        uncompiled.of = weakref.ref(compiled)
-        return compiled
+        return direct(Compiled(run, report, *parts, stored=stored))
 
     def _compiled(
         self,

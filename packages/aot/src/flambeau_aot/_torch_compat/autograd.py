@@ -153,6 +153,12 @@ def kept_values(node: Any) -> list[torch.Tensor]:
     return found
 
 
+def writes_to_view(node: Any) -> bool:
+    """Whether an autograd node is that of a write to a view, of which torch does not show what the
+    operator has kept."""
+    return type(node).__name__ == "CopySlices"
+
+
 def keeps_something(node: Any) -> bool:
     """Whether an autograd node keeps tensors, which a backward pass frees; taken for granted of one
     of C++, which shows none."""

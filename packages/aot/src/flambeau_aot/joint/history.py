@@ -25,9 +25,11 @@ from flambeau_aot._torch_compat import (
     keeps_something,
     kept_values,
     of_a_user,
+    storage_key,
     version,
     was_freed,
     watch_unpacking,
+    writes_to_view,
 )
 from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects
@@ -85,12 +87,22 @@ def refuse_written_aliases(effects: Effects, history: History) -> None:
     """Raise Unsupported where a node keeps memory that was written to through an alias without
     history: eager counts writes to both together, or reads what is there when the pass begins."""
     roots: dict[int, dict[int, bool]] = {}
+    recorded: dict[Any, int] = {}
     for part in effects.parts:
         of_base, root = roots.setdefault(part.base, {}), id(base_of(part.wrapper))
         of_base[root] = of_base.get(root, False) or version(part.wrapper) != part.version
+        if part.member.recorded or part.member.whole:
+            recorded[storage_key(part.wrapper)] = root
     several = [known for known in roots.values() if len(known) > 1]
     for node, _ in history if several else ():
-        for own in (id(base_of(tensor)) for tensor in kept_values(node)):
+        if writes_to_view(node) and any(
+            known[x] for known in several for x in known if x not in recorded.values()
+        ):
+            raise refusal("AO0133", error="it was written to through an alias")
+        for tensor in kept_values(node):
+            own = id(base_of(tensor))
+            if not any(own in known for known in several) and is_functional(tensor):
+                own = recorded.get(storage_key(tensor), own)  # a result of its own, kept without it
             for known in several:
                 if own in known and any(known[x] for x in known if x != own):
                     raise refusal("AO0133", error="it was written to through an alias")

@@ -179,9 +179,8 @@ def _symbol(place: SymbolPlace) -> str:
 
 
 class Uncompiled:
-    """What runs in the place of a compiled program with a backward part where hooks on saved
-    tensors are in force: eager gives them each tensor that an operator saves, and the compiled
-    program saves others.
+    """What runs in the place of a compiled program where hooks on saved tensors are in force: eager
+    gives them each tensor that an operator saves, and the compiled program saves others.
 
     run: the program as eager runs it; None where it was loaded without its source. of: the compiled
     program, whose `otherwise` has precedence.
@@ -304,7 +303,9 @@ def direct(compiled: Compiled) -> Compiled:
     return compiled
 
 
-def inference_call(bound: BoundPlan, call: Boxed, grad_mode: bool, shield: bool) -> Call:
+def inference_call(
+    bound: BoundPlan, call: Boxed, grad_mode: bool, shield: bool, uncompiled: Call
+) -> Call:
     """A call without derivatives.
 
     grad_mode: whether it was traced with grad enabled. shield: whether an input requires grad all
@@ -327,6 +328,8 @@ def inference_call(bound: BoundPlan, call: Boxed, grad_mode: bool, shield: bool)
         return build(finish(primals, call(primals[:count])))
 
     def run_shielded(*args: Any) -> Any:
+        if hooks_may_change_values():  # eager saves what no result leads to, too
+            return uncompiled(*args)
         primals = bind(args)
         with torch.no_grad():
             found = call(primals[:count])

@@ -93,7 +93,7 @@ def restore(
     report = replace(stored.report, seconds={})
     first, uncompiled = Checked(forward, stored.forward), Uncompiled(None)
     if stored.backward is None or stored.crossing is None:
-        run = inference_call(bound, first, stored.grad_mode, stored.shield)
+        run = inference_call(bound, first, stored.grad_mode, stored.shield, uncompiled)
     else:
         if backward is None:
             raise AotError(f"{stored.report.name} has a backward part, and none is given")
