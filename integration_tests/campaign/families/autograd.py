@@ -8,6 +8,7 @@ documentation of `torch.autograd.Function` allows.
 from __future__ import annotations
 
 import random
+from textwrap import indent
 
 from integration_tests.campaign.program import Call, Program
 
@@ -59,7 +60,24 @@ STEPS = (
     "{n} = torch.vmap(lambda r: r.sin() * 2)({a})",
     "{n} = torch.func.grad(lambda u: (u * u * {b}).sum())({a})",
     "{n} = torch.autograd.grad(({a} * {a} * {b}).sum(), {a}, create_graph={flag})[0] + {a}",
+    "with torch.autograd.graph.saved_tensors_hooks(packed, unpacked):\n"
+    "    {n} = ({a} * {b}).sin() * {a}",
+    "{n}, more = torch.var_mean({a}, 0)\n{n} = {n} + more + {b}",
 )  # fmt: skip
+#: hooks that do another thing each time that one is called
+STATEFUL = """PACKED = []
+def packed(t):
+    PACKED.append(tuple(t.shape))
+    return t.detach() * (1 + len(PACKED) / 8)
+def unpacked(t):
+    PACKED.append(None)
+    return t + len(PACKED) / 8
+SCALED = []
+def scaled(place):
+    def hook(g):
+        SCALED.append((place, g is None))
+        return None if g is None else g * (1 + len(SCALED) / 8)
+    return hook"""
 
 #: Function: forward's statements and result; backward's answer. {g}: gradient
 RESULTS = (
@@ -115,6 +133,32 @@ SECOND = (
     "sum((g * g).sum() for g in first if g is not None and g.requires_grad).backward()",
     "del first",
 )
+THIRD = (
+    "wanted = [a for a in args if a.requires_grad]",
+    "first = torch.autograd.grad(weighed(outs), wanted, create_graph=True, allow_unused=True)",
+    "first = [g for g in first if g is not None and g.requires_grad]",
+    "more = wanted + {results}",
+    "second = torch.autograd.grad(sum(g.square().sum() for g in first), more, create_graph=True, "
+    "allow_unused=True) if first else ()",
+    "third = sum(g.square().sum() for g in second if g is not None and g.requires_grad)",
+    "third = torch.autograd.grad(third, more, allow_unused=True) if second and "
+    "isinstance(third, torch.Tensor) else None",
+    "del wanted, first, more",
+)
+HOOKED = (
+    "for place in chosen(len(outs)):\n    outs[place].register_hook(scaled(place))",
+    "for place, o in enumerate(outs):\n    o.register_hook(scaled(place))",
+    "if outs:\n    torch.autograd.graph.register_multi_grad_hook(outs, "
+    "lambda g: SCALED.append(None if g is None else tuple(g.shape)), mode='any')",
+    "if outs:\n    torch.autograd.graph.register_multi_grad_hook(outs, "
+    "lambda gs: SCALED.append([g is None for g in gs]), mode='all')",
+)
+SOME = (
+    "leaves = [a for a in args if a.requires_grad and a.is_leaf][{place}:{end}]",
+    "if outs and leaves:\n    weighed(outs).backward(inputs=leaves, retain_graph={keep})",
+    "if outs and leaves and {keep}:\n    weighed(outs[-1:]).backward(inputs=leaves)",
+    "del leaves",
+)
 
 
 def function(chance: random.Random, name: str) -> str:
@@ -143,6 +187,8 @@ def function(chance: random.Random, name: str) -> str:
 
 def draw(chance: random.Random) -> Program:
     setup = ["import torch.utils.checkpoint", "KEPT = []\nSEEN = torch.zeros(1, device=DEVICE)"]
+    order = chance.sample(range(8), 8)
+    setup.append(f"{STATEFUL}\ndef chosen(n): return sorted(range(n), key={order}.__getitem__)")
     body: list[str] = []
     names = ["x0", "x1"]
     functions = []
@@ -155,7 +201,7 @@ def draw(chance: random.Random) -> Program:
         if functions and (form < 0.3 or number == 0):
             given = chance.choice((a, f"{a} * 2", f"{a} * 1"))
             text = f"{n} = {chance.choice(functions)}.apply({given}, {b})"
-            if ", " in setup[2].partition("return")[2].split("\n")[0]:
+            if ", " in setup[3].partition("return")[2].split("\n")[0]:
                 text += "[0]"
         else:
             table = SMOOTH if form < 0.7 else VIEWS if form < 0.8 else STEPS
@@ -182,8 +228,17 @@ def draw(chance: random.Random) -> Program:
         results.append("grads")
     else:
         outs = ["outs = [o for o in out if isinstance(o, torch.Tensor) and o.requires_grad]"]
-        if chance.random() < 0.15:
+        if chance.random() < 0.2:
+            outs += chance.sample(HOOKED, chance.randrange(1, 3))
+        form = chance.random()
+        if form < 0.12:
             outs += SECOND
+        elif form < 0.24:
+            outs += [x.format(results=chance.choice(("[]", "[]", "outs[:1]"))) for x in THIRD]
+        elif form < 0.36:
+            place, keep = chance.randrange(2), chance.random() < 0.5
+            more = {"place": place, "end": place + chance.randrange(1, 3), "keep": keep}
+            outs += [x.format(**more) for x in SOME]
         else:
             outs += ["if outs:\n    weighed(outs).backward()"]
             if chance.random() < 0.1:
@@ -209,6 +264,9 @@ def draw(chance: random.Random) -> Program:
             arguments["x1"] = "x0_made" if False else arguments["x1"]
         return Call(arguments, (), tuple(after))
 
+    if chance.random() < 0.06:
+        lines = indent("\n".join(body), "    ")
+        body = [f"with torch.autograd.graph.saved_tensors_hooks(packed, unpacked):\n{lines}"]
     calls = [call(0) for _ in range(chance.choice((1, 2, 2, 3)))]
     if chance.random() < 0.15:
         calls[-1] = Call(

@@ -9,6 +9,7 @@ compilers see fake values only.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -36,9 +37,9 @@ from flambeau_aot.partition.must_not_recompute import (
 )
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split
 from flambeau_aot.runtime.ambient_state import ambient
-from flambeau_aot.runtime.autograd_function import Differentiation
-from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
+from flambeau_aot.runtime.call import Compiled, Uncompiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
+from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.prologue import BoundPlan
 from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime.unneeded_derivatives import refuse_upstream
@@ -163,8 +164,9 @@ class Pipeline:
         with _timed(seconds, "simplify"):
             if self.options.simplify:
                 work.joint, work.removed = simplify(work.joint)
+        uncompiled = Uncompiled(program.eagerly)
         if not work.joint.training:
-            compiled = self._inference(work, grad_mode)
+            compiled = self._inference(work, grad_mode, uncompiled)
         else:
             refuse_upstream(work.joint, inputs)
             with _timed(seconds, "partition"):
@@ -176,8 +178,9 @@ class Pipeline:
                 own = (program, work.joint, surroundings, self._derivative, self._traced)
                 higher = Derivatives(*own, self.options.name).higher
                 refuse_requests(work.joint, higher, self.options.name)
-            compiled = self._training(work, halves, higher)
+            compiled = self._training(work, halves, higher, uncompiled)
             compiled.higher = higher
+        uncompiled.of = weakref.ref(compiled)
         compiled.again = lambda others: self.compile(replace(program, symbolic=()), others)
         return compiled
 
@@ -188,7 +191,7 @@ class Pipeline:
         options = replace(self.options, name=program.name)
         return replace(self, options=options).compile(program, examples)
 
-    def _inference(self, work: _Work, grad_mode: bool) -> Compiled:
+    def _inference(self, work: _Work, grad_mode: bool, uncompiled: Uncompiled) -> Compiled:
         joint, options = work.joint, self.options
         gm = inference(joint)
         info = program_facts.inference_info(joint, options)
@@ -196,11 +199,13 @@ class Pipeline:
             compiler = self.inference or self.forward
             call = self._compiled(compiler, gm, info, joint.plan.visible, plan=joint.plan)
         report = program_facts.inference_report(joint, gm, options, work.removed, work.seconds)
-        run = inference_call(work.bound, call, grad_mode, joint.requires_grad)
+        run = inference_call(work.bound, call, grad_mode, joint.requires_grad, uncompiled)
         stored = work.stored(report, call.contract, grad_mode)
         return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
 
-    def _training(self, work: _Work, halves: Halves, higher: HigherOrder | None) -> Compiled:
+    def _training(
+        self, work: _Work, halves: Halves, higher: HigherOrder | None, uncompiled: Uncompiled
+    ) -> Compiled:
         joint, options, backward_gm = work.joint, self.options, halves.backward
         assert backward_gm is not None
         visible, count = joint.plan.visible, len(halves.saved)
@@ -224,7 +229,7 @@ class Pipeline:
         own = Differentiation(joint.plan, crossing, higher)
         counts = options, work.removed, work.seconds
         report = program_facts.training_report(joint, halves, *counts, own.kept)
-        run = training_call(work.bound, own, forward, backward)
+        run = training_call(work.bound, own, forward, backward, uncompiled)
         stored = None
         if isinstance(backward, Checked):
             stored = replace(

@@ -320,9 +320,9 @@ AO0165: the running statistics of {func} share memory with what it reads besides
     reads after it writes them > pass tensors of their own
 AO0166: a result of {name} depends on another one, whose gradient its caller may request: the
     program would have to be run again for it, and: {why} > return one of them
-AO0167: hooks on saved tensors are in force around a compiled program: they are given what that
-    saves, each once, and not what eager would; hooks that change values give other gradients than
-    in eager > put them inside of the program
+AO0167: hooks on saved tensors are in force around a compiled program, which saves other
+    tensors than eager: the program runs as eager runs it > use those of torch
+    (torch.autograd.graph.save_on_cpu, torch.utils.checkpoint), or enter them inside of the program
 AO0168: a gradient of a {cls}, a tensor subclass, has tensors of integers or truth values in it that
     are not those of the tensor itself > run this part of the program uncompiled
 AO0169: a result is a {kind}, a tensor subclass that the program makes, where only values of the

@@ -194,7 +194,8 @@ class View:
 
     requires_grad: whether it is made with grad enabled, as the program made it. late: a view of
     what an input is after it was given another shape, or detached. numbers: outputs of the graph
-    that are numbers of which the steps are computed.
+    that are numbers of which the steps are computed. calls: of each step a number that those of
+    other results have too which are the same call of its operator, -1 for none; () for none at all.
     """
 
     source: Saved
@@ -203,6 +204,7 @@ class View:
     leaf: bool = False
     late: bool = False
     numbers: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
 
     @property
     def primal(self) -> int:
@@ -231,14 +233,27 @@ class FromFunction:
 
 @dataclass(frozen=True)
 class ResultNode:
-    """An autograd node of their own for results that depend on other results.
+    """An autograd node of their own for results that depend on other results, or whose hooks are
+    called before those of others.
 
-    outputs: what the autograd function returns at these places. `behind`: the results, by place,
-    and (~primal) the inputs written to, through which their gradients go.
+    outputs: what the autograd function returns at these places, in the order in which eager calls
+    hooks on them. `behind`: the results, by place, and (~primal) the inputs written to, through
+    which their gradients go. together: they are results of one operator, whose hooks are all called
+    where one of them has a gradient, in the order in which they were put on them.
     """
 
     outputs: tuple[int, ...]
     behind: tuple[int, ...]
+    together: bool = False
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """Where an autograd node is found after a call: that of an `output` of the autograd function,
+    of a `result` of the program or of an `input` written to."""
+
+    kind: str
+    index: int
 
 
 @dataclass(frozen=True)
@@ -299,8 +314,11 @@ class RuntimePlan:
     though the function leads from it to them, each with the tangents that lead to it. watched: what
     must not be written to between the call and a backward pass, whether or not its value is kept.
     reentrant: tangents that lead to a checkpoint with use_reentrant=True. result_nodes: nodes of
-    results that depend on others, each after those that it leads to. linear: whether the gradients
-    are linear in the cotangents.
+    results that depend on others, or are differentiated before them, in the order of their making.
+    hook_order: the other outputs, in the order in which eager calls hooks on their gradients; ()
+    where they are those of one operator. node_order: the nodes of all results in the order in which
+    eager makes them, where a call makes them in another. linear: whether the gradients are linear
+    in the cotangents.
     freed_with: for each tangent, those, itself among them, for which autograd keeps something that
     a backward pass from this one frees. freed_inside: what the program itself has freed. users: for
     each derivative of a user's, the tangents that lead to it: eager runs it where these are all
@@ -329,6 +347,8 @@ class RuntimePlan:
     watched: tuple[Watched, ...] = ()
     reentrant: frozenset[int] = frozenset()
     result_nodes: tuple[ResultNode, ...] = ()
+    hook_order: tuple[int, ...] = ()
+    node_order: tuple[NodePlace, ...] = ()
     linear: bool = True
     freed_with: tuple[frozenset[int], ...] = ()
     freed_inside: tuple[FreedInside, ...] = ()
@@ -441,6 +461,9 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
         result_nodes=tuple(
             replace(x, behind=tuple(at if at >= 0 else ~new(~at) for at in x.behind))
             for x in plan.result_nodes
+        ),
+        node_order=tuple(
+            replace(x, index=new(x.index)) if x.kind == "input" else x for x in plan.node_order
         ),
         **own,
     )

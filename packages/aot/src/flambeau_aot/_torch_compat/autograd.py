@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -152,6 +153,12 @@ def kept_values(node: Any) -> list[torch.Tensor]:
     return found
 
 
+def writes_to_view(node: Any) -> bool:
+    """Whether an autograd node is that of a write to a view, of which torch does not show what the
+    operator has kept."""
+    return type(node).__name__ == "CopySlices"
+
+
 def keeps_something(node: Any) -> bool:
     """Whether an autograd node keeps tensors, which a backward pass frees; taken for granted of one
     of C++, which shows none."""
@@ -255,27 +262,86 @@ def appliers(
 
 
 class _WhereDefined(OrderedDict[int, Any]):
-    """The hooks of a tensor, none of them called for a gradient that is undefined."""
+    """The hooks of one result of a node, none of them called for a gradient that is undefined.
+
+    One of `register_multi_grad_hook`, which counts the nodes that are run, is called all the same
+    where another of its results has a gradient in this pass: `waiting` are those of the node that
+    are to be called then.
+    """
+
+    def __init__(self, waiting: dict[Any, list[Any]]) -> None:
+        super().__init__()
+        self.waiting = waiting
 
     def __setitem__(self, key: int, hook: Any) -> None:
-        super().__setitem__(key, lambda grad: None if grad is None else hook(grad))
+        counts = _counts_of_passes(hook)
+
+        def call(grad: Any) -> Any:
+            return None if grad is None else hook(grad)
+
+        def counted(grad: Any) -> Any:
+            own = id(counts), current_backward_pass()
+            if grad is None and not counts.get(own[1]):
+                self.waiting.setdefault(own, []).append(hook)
+                return None
+            hook(grad)
+            for other in self.waiting.pop(own, ()):
+                other(None)
+
+        super().__setitem__(key, call if counts is None else counted)
 
 
-def separate_hooks(function: type[torch.autograd.Function]) -> None:
-    """Let the results of an autograd function have hooks as results of nodes of their own have: an
-    engine that runs a node for one result calls the hooks of all, with None.
+def _counts_of_passes(hook: Any) -> Any:
+    """How often the hooks of a `register_multi_grad_hook(mode="all")`, one of which this is, have
+    been called, by backward pass; None for other hooks."""
+    code = getattr(hook, "__code__", None)
+    if code is None or hook.__module__ != torch.autograd.graph.__name__:
+        return None
+    cells = dict(zip(code.co_freevars, hook.__closure__ or (), strict=True))
+    return cells["count"].cell_contents if {"count", "buffer"} <= cells.keys() else None
 
-    `Tensor.register_hook` calls the node at the first hook that a tensor gets.
+
+def separate_hooks(function: type[torch.autograd.Function], order: Sequence[int]) -> None:
+    """Let the results of an autograd function have hooks as results of nodes of their own have, run
+    in this order: an engine that runs a node for one result calls the hooks of all, with None, and
+    those first that were put there first.
+
+    `Tensor.register_hook` calls the node at the first hook that a tensor gets; that of a node puts
+    hooks on all of its results, of which a tensor takes its own.
     """
     node: Any = function._backward_cls  # type: ignore[attr-defined]
     usual = node._register_hook_dict
 
     def register(self: Any, tensor: torch.Tensor) -> None:
-        tensor._backward_hooks = _WhereDefined()
+        if not hasattr(self, "hooks"):
+            places = _Places.apply(max(order) + 1, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
+            waiting: dict[Any, list[Any]] = {}
+            self.hooks = {}
+            for at in order:
+                self.hooks[at] = places[at]._backward_hooks = _WhereDefined(waiting)
+                usual(self, places[at])
+        tensor._backward_hooks = self.hooks[tensor.output_nr]
         self.hooked = {*hooked(self), tensor.output_nr}
-        usual(self, tensor)
 
     node._register_hook_dict = register
+
+
+class _Places(torch.autograd.Function):
+    """Tensors that are the first, second, ... result of a node."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, anchor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(anchor.new_empty(0) for _ in range(count))
+
+
+def in_order(nodes: Sequence[Any]) -> bool:
+    """Let these nodes be run as if they had been made in this order; whether they were."""
+    numbers = [node_sequence(node) for node in nodes]
+    if all(before < after for before, after in pairwise(numbers)):
+        return True
+    for node, number in zip(nodes, sorted(numbers), strict=True):
+        node._set_sequence_nr(number)
+    return False
 
 
 def hooked(node: Any) -> Collection[int]:

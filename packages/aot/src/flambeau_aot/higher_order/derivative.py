@@ -62,7 +62,7 @@ def higher_order(program: InputProgram, joint: Joint, name: str) -> HigherOrder:
     refused = _not_repeatable(joint, name, drawing)
     again = None if refused else _without_history(joint, name, [x for x in read if x in gone])
     why = refused.message if refused else again.message if again else ""
-    unrepeatable = "" if again and joint.plan.result_nodes else why
+    unrepeatable = "" if again and joint.plan.depended else why
     if not unrepeatable and (joint.keeps_undefined or not _hand_on(joint, reached)):
         more = computed_from(joint.outputs, inputs_of_result)
         read = _read(joint, statics, reached | more)
@@ -104,9 +104,14 @@ def _hand_on(joint: Joint, reached: Container[fx.Node]) -> bool:
 
 def refuse_requests(joint: Joint, needed: HigherOrder, name: str) -> None:
     """Raise Unsupported where gradients of results that others depend on could be requested, which
-    a run of the program by eager would have to give, and cannot."""
-    why = needed.unrepeatable or "its backward part writes to an input" * bool(joint.late_writes)
-    if joint.plan.result_nodes and why:
+    a run of the program by eager would have to give, and cannot: parts of them, too, which make up
+    the whole of none that a derivative of a user's is not linear in."""
+    why = (
+        needed.unrepeatable
+        or "its backward part writes to an input" * bool(joint.late_writes)
+        or "its backward part is not linear in the gradient" * (not joint.plan.linear)
+    )
+    if joint.plan.depended and why:
         raise refusal("AO0166", name=name, why=why)
 
 

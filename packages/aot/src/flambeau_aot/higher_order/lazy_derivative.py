@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,9 +29,8 @@ from flambeau_aot.higher_order.derivative import (
 )
 from flambeau_aot.inputs.binding import arguments, parts_of
 from flambeau_aot.inputs.memory_overlap import reach, steps_from
-from flambeau_aot.joint.dispatch_mode import ASSERTION, JointTracer
+from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
-from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
@@ -46,17 +45,6 @@ from flambeau_aot.runtime.saved_values import (
 )
 from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
-
-
-@dataclass(frozen=True)
-class _Untraced:
-    """In the place of a tracer, for a program that is not traced."""
-
-    lines: Lines = field(default_factory=Lines)
-
-    def assertion(self, condition: Any, message: str) -> None:
-        """A condition on sizes, which are numbers here."""
-        ASSERTION(condition, message)
 
 
 def same_memory(given: torch.Tensor) -> torch.Tensor:
@@ -280,7 +268,11 @@ class Derivatives:
             return gradients(main, main.rerun.seeds(call.cotangents))
         handed = dict(zip(self.needed.handed, call.read, strict=True))
         own = own_inputs(joint, self.needed.static)
-        starts, values = self._inputs(own, handed, call.symbols, main is not None)
+        kept = torch.is_grad_enabled()
+        # what a gradient depends on in turn is led outside by one node, which knows of the results
+        apart = kept and request is not None and not request.tangents
+        leaves = main is not None or apart
+        starts, values = self._inputs(own, handed, call.symbols, leaves)
         results = self._results([values[index] for index in own], call.symbols)
         ends = _ends(joint, results, values)
         pairs = self._pairs(ends, call.cotangents)
@@ -292,6 +284,11 @@ class Derivatives:
         depended = joint.plan.depended if request else ()
         inner = {place: flat[place] if place >= 0 else values[~place] for place in depended}
         whole: Mapping[int, Gradient] = request.whole if request else {}
+        sources: list[tuple[torch.Tensor, torch.Tensor]] = []
+        if apart:
+            sources += self._outside(starts, handed)
+            pairs = [(end, _as_leaf(gradient, sources)) for end, gradient in pairs]
+            whole = {x: g if g is None else _as_leaf(g, sources) for x, g in whole.items()}
         if request and request.asked:
             whole = dict.fromkeys(request.asked)
             wanted = [inner[place] for place in request.asked]
@@ -303,10 +300,17 @@ class Derivatives:
             reached = [(nothing, nothing.detach())]
         if not wanted or not reached:
             return [None] * len(wanted)
-        kept = torch.is_grad_enabled()
         with ended(whole, inner):
             found = pulled_back(reached, wanted, kept, retain_graph=kept)
-        return linked(request.main, found, inner) if request and kept else found
+        return linked(request.main, found, inner, sources) if request and apart else found
+
+    def _outside(
+        self, starts: Mapping[int, torch.Tensor], handed: Mapping[int, torch.Tensor]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """What a run is differentiated by that has a history outside of it, with that."""
+        for index, start in starts.items():
+            if index in self.needed.read and index not in self.needed.kept and start.requires_grad:
+                yield start, handed[index] if index in handed else self.joint.static[index]
 
     def _pairs(
         self, ends: Sequence[torch.Tensor | None], cotangents: Sequence[Gradient]
@@ -370,11 +374,8 @@ class Derivatives:
         parts = parts_of(plan, values)
         values = [*values, *(part.wrapper for part in parts)]
         args = arguments(plan, values, len(self.program.input_names), parts)
-        try:
-            with self.ambience.restored(), torch.set_grad_enabled(self.joint.plan.grad_mode):
-                return self.program.run(values[: plan.static], args, _Untraced())  # type: ignore[arg-type]
-        except AotError as error:
-            raise (error.__cause__ or error) from None
+        with self.ambience.restored(), torch.set_grad_enabled(self.joint.plan.grad_mode):
+            return self.program.untraced(values[: plan.static], args)
 
     def _compiled_or_none(
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
@@ -423,6 +424,17 @@ class Derivatives:
             raise refusal("AO0154", name=self.name, read=", ".join(read))
         compiled.derive(self.told, self.apart)
         return compiled
+
+
+def _as_leaf(
+    gradient: torch.Tensor, sources: list[tuple[torch.Tensor, torch.Tensor]]
+) -> torch.Tensor:
+    """A gradient without its history, which is noted."""
+    if not gradient.requires_grad:
+        return gradient
+    leaf = gradient.detach().requires_grad_()
+    sources.append((leaf, gradient))
+    return leaf
 
 
 class _NotCompiled(Exception):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from keyword import iskeyword
 from typing import Any
 
@@ -37,7 +36,6 @@ from flambeau_aot._torch_compat import (
     is_functional,
     is_view_op,
     sequence_number,
-    without_modes,
 )
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
@@ -45,42 +43,17 @@ from flambeau_aot.intercept.determinism_alerts import alerts
 from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
 from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_attributes import InputHooks
+from flambeau_aot.joint.absent_derivatives import AbsentDerivatives
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.corrections import REFUSED
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.data_dependent import may_raise
-from flambeau_aot.joint.fake_metadata import FakeValues
+from flambeau_aot.joint.fake_metadata import FakeValues, inverse, memory_order
 from flambeau_aot.joint.nested import map_leaves, map_tensors, tensors_in
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import Presence, ViewStep
 from flambeau_aot.sizes import SizeNodes, is_symbolic
-
-
-def memory_order(value: torch.Tensor, device: torch.device) -> list[int] | None:
-    """The dimensions of a tensor in the order of its memory; None where nothing depends on it."""
-    shape, stride = tuple(value.shape), tuple(value.stride())
-    if value.is_contiguous() or not is_dense(shape, stride):
-        return None
-    if device.type == "cpu" and not _drawn_by_memory():
-        return None
-    return sorted(range(value.dim()), key=lambda dim: (-stride[dim], dim))
-
-
-def inverse(order: list[int]) -> list[int]:
-    """The permutation that undoes one."""
-    return sorted(range(len(order)), key=order.__getitem__)
-
-
-@cache
-def _drawn_by_memory() -> bool:
-    """Whether `bernoulli_` on this processor fills a transposed tensor by its memory."""
-    with without_modes():
-        made = [torch.empty(8, 16) for _ in range(2)]
-        made[0].t().bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
-        made[1].bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
-        return torch.equal(*made)
-
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -103,9 +76,6 @@ _HIDDEN_WRITES: dict[str, tuple[int, int]] = {
 
 _aten = torch.ops.aten
 _RANDOM_FROM = getattr(_aten.random, "from")
-_PRODUCTS = frozenset((_aten.mul.Tensor, _aten.mul.Scalar, _aten.dot.default, _aten.vdot.default))
-_QUOTIENTS = frozenset((_aten.div.Tensor, _aten.div.Scalar))
-_SUMS = frozenset((_aten.add.Tensor, _aten.sub.Tensor))
 
 
 ASSERTION = _aten._assert_scalar.default
@@ -184,8 +154,7 @@ class JointTracer(TorchDispatchMode):
         self._deterministic = torch.are_deterministic_algorithms_enabled()
         self._meta: dict[str, Any] = {}
         self._writes: dict[Any, bool] = {}
-        # Zeros that stand for a derivative that there is none of.
-        self._absent: dict[int, torch.Tensor] = {}
+        self._absent = AbsentDerivatives()
         self._constant_fakes: dict[int, FakeTensor] = {}
         # A derivative is traced inside the backward pass that needs it.
         self._around = current_backward_sequence()
@@ -296,61 +265,25 @@ class JointTracer(TorchDispatchMode):
         if _of_numbers_alone(func, args, kwargs):
             return map_tensors(func(*args, **kwargs), self._number)
         dependence = None if self._depth else self.dependence
-        nothing = self._depth == 0 and (absent or self._is_absent(func, args))
+        nothing = self._depth == 0 and (absent or self._absent.is_one(func, args))
         own: frozenset[int] = frozenset()
         if dependence is not None:
             args, kwargs, own = dependence.given(args, kwargs)
-        none = self._none_of(args) if self._depth == 0 and not nothing and func in _SUMS else []
+        none = [] if self._depth or nothing else self._absent.in_sum(func, args)
         if any(none):
-            result = self._sum_with_none(func, args, kwargs, first_is_none=none[0])
+            result = self._absent.added(self._run, func, args, kwargs, first_is_none=none[0])
         else:
             result = self._run(func, args, kwargs)
         if nothing:
             if not absent and not is_view_op(func):
                 result = self._run(_aten.zeros_like.default, (result,), {})
             if isinstance(result, torch.Tensor):
-                self._absent[id(result)] = result
+                self._absent.note(result)
         if self._depth == 0 and may_raise(func, args, kwargs):
             self.may_raise.append(tensors_in(result)[0])
         if dependence is not None:
             dependence.note(result, own, args[0] if is_view_op(func) else None)
         return result
-
-    def _is_absent(self, func: Any, args: tuple[Any, ...]) -> bool:
-        """Whether an operator gives a derivative that is none: a view of one, a product with one,
-        which is zero whatever the other factor is, an infinity too, what one is divided by that is
-        none itself, the sum of two."""
-        none = self._none_of(args)
-        if not any(none):
-            return False
-        if func in _QUOTIENTS:
-            return none == [True, False]
-        if func in _SUMS:
-            return all(none)
-        return any(none) if func in _PRODUCTS else is_view_op(func) and none[0]
-
-    def _none_of(self, args: tuple[Any, ...]) -> list[bool]:
-        """Which of the first two operands are derivatives that are none."""
-        if not self._absent:
-            return []
-        return [self._absent.get(id(item), self) is item for item in args[:2]]
-
-    def _sum_with_none(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], first_is_none: bool
-    ) -> Any:
-        """A sum with one derivative that is none: the other operand, or a multiple of it, in the
-        dtype and size of both. (`0 - x` is not `-x` at 0, and masks have no difference.)"""
-        x = args[1] if first_is_none else args[0]
-        if not all(isinstance(item, torch.Tensor) for item in args[:2]):
-            return self._run(func, args, kwargs)
-        alpha = kwargs.get("alpha", 1) * (-1 if func is _aten.sub.Tensor else 1)
-        shape = torch.broadcast_shapes(*(item.shape for item in args[:2]))
-        x = self._run(_aten.expand.default, (x, list(shape)), {})
-        dtype = torch.result_type(*args[:2])
-        x = self._run(_aten._to_copy.default, (x,), {"dtype": dtype})
-        if not first_is_none or alpha == 1:
-            return x
-        return self._run(_aten.mul.Tensor, (x, alpha), {})
 
     def _number(self, computed: torch.Tensor) -> Any:
         """What an operator gives of numbers alone, which are known now."""

@@ -24,6 +24,7 @@ from flambeau_aot._torch_compat import (
     data_symbols,
     expression_of,
     is_conj_or_neg,
+    without_modes,
 )
 from flambeau_aot.inputs.memory_overlap import bare, is_dense
 from flambeau_aot.joint.corrections import CORRECTIONS, KernelCorrection, contiguous
@@ -259,3 +260,28 @@ def _plain(part: Any) -> Any:
 def _kind(value: list[Any] | tuple[Any, ...]) -> type[list[Any]] | type[tuple[Any, ...]]:
     """The plain container of an operator's several results, which may be a named tuple."""
     return list if isinstance(value, list) else tuple
+
+
+def memory_order(value: torch.Tensor, device: torch.device) -> list[int] | None:
+    """The dimensions of a tensor in the order of its memory; None where nothing depends on it."""
+    shape, stride = tuple(value.shape), tuple(value.stride())
+    if value.is_contiguous() or not is_dense(shape, stride):
+        return None
+    if device.type == "cpu" and not _drawn_by_memory():
+        return None
+    return sorted(range(value.dim()), key=lambda dim: (-stride[dim], dim))
+
+
+def inverse(order: list[int]) -> list[int]:
+    """The permutation that undoes one."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+@cache
+def _drawn_by_memory() -> bool:
+    """Whether `bernoulli_` on this processor fills a transposed tensor by its memory."""
+    with without_modes():
+        made = [torch.empty(8, 16) for _ in range(2)]
+        made[0].t().bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
+        made[1].bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
+        return torch.equal(*made)

@@ -1,11 +1,10 @@
 """History of the results: what autograd knows of the way from them to the inputs.
 
-In: what the program returned, with its autograd graph; the joint graph. Out: the results, and
-inputs written to, that other results' gradients flow through; the tangents that lead to reentrant
-checkpoints; whether the gradients are linear in the cotangents.
-Invariant: a result that depends on others is a result of a node of its own, with edges to those
-others: in eager it has the whole of its gradient. An operator that is not known is not linear:
-eager runs a user's derivative once, of the whole gradient, and parts of it need not add up.
+In: what the program returned, with its autograd graph; the joint graph. Out: the tangents that
+lead to reentrant checkpoints; what is kept and freed; whether the gradients are linear in the
+cotangents.
+Invariant: an operator that is not known is not linear: eager runs a user's derivative once, of the
+whole gradient, and parts of it need not add up.
 """
 
 from __future__ import annotations
@@ -26,83 +25,17 @@ from flambeau_aot._torch_compat import (
     keeps_something,
     kept_values,
     of_a_user,
+    storage_key,
     version,
     was_freed,
     watch_unpacking,
+    writes_to_view,
 )
 from flambeau_aot.joint.cotangents import Cotangents
-from flambeau_aot.joint.input_mutations import Effects, in_graph
+from flambeau_aot.joint.input_mutations import Effects
+from flambeau_aot.joint.result_order import History
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import FreedInside, IsInput, LiteralResult, ResultNode, SameResult
-
-History = Sequence[tuple[Any, tuple[Any, ...]]]
-"""The autograd nodes of the function's results, each with those that follow."""
-
-
-def result_nodes(effects: Effects, history: History) -> tuple[ResultNode, ...]:
-    """The nodes of their own that results get which depend on others, in the order of their making:
-    neither a view that the autograd function makes nor what it is of, and no edge leads to what
-    these depend on, nor to a result that the program itself puts a hook on. Raises Unsupported for
-    an input written to that keeps its gradient: it keeps that of the value written."""
-    primals = effects.primals
-    # a view that the autograd function makes would not be one of what another node gives
-    whole = {item.output for item in effects.inside}
-    known = zip(effects.differentiable, effects.ends, strict=True)
-    ends = [(place, end.grad_fn) for place, end in known]
-    bound = [n for at, n in ends if at >= len(effects.returned) or at in whole]
-    ends = [(at, node) for at, node in ends if node not in bound]
-    targets = _targets(effects, history)
-    if not targets:
-        return ()
-    behind = _targets_reached(history, targets)
-    without = frozenset().union(*(behind[node] for node in bound))
-    behind = {node: found - without for node, found in behind.items()}
-    for target in targets.keys() - without:
-        if target < 0 and ~target < len(primals) and primals[~target].retains_grad:
-            raise refusal("AO0132")
-    levels: dict[Any, int] = {}
-    groups: dict[int, dict[int, frozenset[int]]] = {}
-    for node, _ in reversed(history):
-        levels[node] = max((levels[targets[t]] + 1 for t in behind[node]), default=0)
-        same = [at for at, own in ends if own is node]
-        if same and levels[node]:
-            groups.setdefault(levels[node], {}).update(dict.fromkeys(same, behind[node]))
-    return tuple(
-        ResultNode(tuple(sorted(group)), tuple(sorted(frozenset().union(*group.values()))))
-        for _, group in sorted(groups.items())
-    )
-
-
-def _targets(effects: Effects, history: History) -> dict[int, Any]:
-    """The autograd nodes of the results, and (~primal) of the inputs written to, that gradients of
-    other results go through; an input itself is none."""
-    behind = {other for _, following in history for other in following}
-    targets = {
-        place: result.grad_fn
-        for place, (result, plan) in enumerate(zip(effects.flat, effects.results, strict=True))
-        if is_functional(result)
-        and not isinstance(plan, (IsInput, LiteralResult, SameResult))
-        and not getattr(plan, "late", False)
-        and in_graph(result)
-        and all(result is not other for other in effects.tracer.hooked)
-    }
-    for update in effects.updates:
-        wrapper = effects.returned[update.output].wrapper
-        if update.differentiable and wrapper is not None:
-            targets[~update.primal] = wrapper.grad_fn
-    return {target: node for target, node in targets.items() if node in behind}
-
-
-def _targets_reached(history: History, targets: Mapping[int, Any]) -> dict[Any, frozenset[int]]:
-    """For each node, the targets that its gradients go through."""
-    at: dict[Any, frozenset[int]] = {}
-    for target, node in targets.items():
-        at[node] = at.get(node, frozenset()) | {target}
-    found: dict[Any, frozenset[int]] = {}
-    nothing: frozenset[int] = frozenset()
-    for node, following in reversed(history):
-        found[node] = nothing.union(*(found[n] | at.get(n, nothing) for n in following))
-    return found
+from flambeau_aot.runtime_plan import FreedInside
 
 
 def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
@@ -154,12 +87,22 @@ def refuse_written_aliases(effects: Effects, history: History) -> None:
     """Raise Unsupported where a node keeps memory that was written to through an alias without
     history: eager counts writes to both together, or reads what is there when the pass begins."""
     roots: dict[int, dict[int, bool]] = {}
+    recorded: dict[Any, int] = {}
     for part in effects.parts:
         of_base, root = roots.setdefault(part.base, {}), id(base_of(part.wrapper))
         of_base[root] = of_base.get(root, False) or version(part.wrapper) != part.version
+        if part.member.recorded or part.member.whole:
+            recorded[storage_key(part.wrapper)] = root
     several = [known for known in roots.values() if len(known) > 1]
     for node, _ in history if several else ():
-        for own in (id(base_of(tensor)) for tensor in kept_values(node)):
+        if writes_to_view(node) and any(
+            known[x] for known in several for x in known if x not in recorded.values()
+        ):
+            raise refusal("AO0133", error="it was written to through an alias")
+        for tensor in kept_values(node):
+            own = id(base_of(tensor))
+            if not any(own in known for known in several) and is_functional(tensor):
+                own = recorded.get(storage_key(tensor), own)  # a result of its own, kept without it
             for known in several:
                 if own in known and any(known[x] for x in known if x != own):
                     raise refusal("AO0133", error="it was written to through an alias")

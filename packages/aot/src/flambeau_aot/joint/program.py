@@ -9,7 +9,7 @@ replaced at every `get_attr`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -25,6 +25,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import AotError, is_refusal
 from flambeau_aot.joint.dispatch_mode import ASSERTION, JointTracer
+from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols, symbolic_parts
 
@@ -52,6 +53,28 @@ class InputProgram:
     """The class of the mode that whoever captured it has used: another one may take long to load"""
     environment: Any = None
     """The shape environment of sizes that depend on data, where it has any."""
+
+    def untraced(self, static: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
+        """What the program returns for tensors: it is run as eager runs it."""
+        try:
+            return self.run(static, args, _Untraced())  # type: ignore[arg-type]
+        except AotError as error:
+            raise (error.__cause__ or error) from None
+
+    def eagerly(self, *args: Any) -> Any:
+        """The same with its own static tensors."""
+        return self.untraced(self.static, args)
+
+
+@dataclass(frozen=True)
+class _Untraced:
+    """In the place of a tracer, for a program that is not traced."""
+
+    lines: Lines = field(default_factory=Lines)
+
+    def assertion(self, condition: Any, message: str) -> None:
+        """A condition on sizes, which are numbers here."""
+        ASSERTION(condition, message)
 
 
 def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:

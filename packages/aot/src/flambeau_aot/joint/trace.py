@@ -70,12 +70,12 @@ from flambeau_aot.joint.history import (
     partly_reached,
     reentrant_tangents,
     refuse_written_aliases,
-    result_nodes,
     user_derivatives,
 )
 from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
+from flambeau_aot.joint.result_order import nodes_of_results, shared_views
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import (
     InputPlan,
@@ -271,7 +271,8 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     if program.checked:
         effects.returned.extend(_unread_checks(effects))
     outputs = [tracer.node_of(item.value) for item in effects.returned]
-    results = tuple(_sized_views(item, symbols, outputs, tracer) for item in effects.results)
+    planned = shared_views(effects.results, effects.flat)
+    results = tuple(_sized_views(item, symbols, outputs, tracer) for item in planned)
     inside = tuple(_sized_views(item, symbols, outputs, tracer) for item in effects.inside)
     mark(tracer.graph)
     if effects.differentiable and not requires_grad:
@@ -293,7 +294,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         """What belongs to primals, with this for the trace's constants and the symbols."""
         return (*items[:count], *[other] * extra, *items[count:], *[other] * len(numbers))
 
-    apart = _inputs_without_gradient(effects)
+    apart, order = _inputs_without_gradient(effects), nodes_of_results(effects, history)
     plan = RuntimePlan(
         inputs=input_plan,
         updates=tuple(effects.updates),
@@ -313,7 +314,9 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         inside=inside,
         apart=apart,
         reentrant=reentrant_tangents(effects, history),
-        result_nodes=result_nodes(effects, history),
+        result_nodes=order.result_nodes,
+        hook_order=order.hook_order,
+        node_order=order.node_order,
         freed_with=freed,
         freed_inside=gone,
         partly=partly_reached(effects, history, reached, apart),

@@ -7,6 +7,7 @@ prologue and epilogue do for its plan, and a plan with a part that it does not k
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,11 +16,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import appliers, no_view, pytree, transforms_active
+from flambeau_aot._torch_compat import (
+    appliers,
+    hooks_may_change_values,
+    no_view,
+    pytree,
+    transforms_active,
+)
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.interface import Boxed, Report
-from flambeau_aot.runtime.autograd_function import Differentiation, autograd_function
+from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.autograd_function import autograd_function
 from flambeau_aot.runtime.codegen import defined, display, settling
+from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import epilogue
 from flambeau_aot.runtime.prologue import BoundPlan, prologue, still_leaves
 from flambeau_aot.runtime.saved_values import HigherOrder
@@ -44,7 +53,7 @@ Call = Callable[..., Any]
 _OWN = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "partly",
     "inside", "apart", "watched", "reentrant", "linear",
-    "freed_with", "freed_inside", "users",
+    "freed_with", "freed_inside", "users", "hook_order",
 }  # fmt: skip
 
 
@@ -133,7 +142,9 @@ def inference_line(
     return made
 
 
-def training_line(bound: BoundPlan, function: type[torch.autograd.Function]) -> Call | None:
+def training_line(
+    bound: BoundPlan, function: type[torch.autograd.Function], uncompiled: Call
+) -> Call | None:
     """The call that autograd can differentiate."""
     line, plan = StraightLine(bound), bound.plan
     if not line.possible or not plan.grad_mode:
@@ -143,11 +154,13 @@ def training_line(bound: BoundPlan, function: type[torch.autograd.Function]) -> 
     general, direct = appliers(function)
     scope: dict[str, Any] = {"general": general, "direct": direct}
     scope["transforms_active"] = transforms_active
-    checks = []
+    scope["hooks_may_change_values"], scope["uncompiled"] = hooks_may_change_values, uncompiled
+    names = ", ".join(f"a{index}" for index in range(bound.arguments))
+    checks = ["    if hooks_may_change_values():", f"        return uncompiled({names})"]
     if plan.leaves:
         scope["leaves"], scope["still_leaves"] = plan.leaves, still_leaves
         tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal in plan.leaves)
-        checks = [f"    if not ({tests}):", f"        still_leaves(leaves, [{line.inputs()}])"]
+        checks += [f"    if not ({tests}):", f"        still_leaves(leaves, [{line.inputs()}])"]
     if plan.partly:
         scope["partly"], scope["none_of_a_user"] = plan.partly, none_of_a_user
         tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal, _ in plan.partly)
@@ -165,6 +178,32 @@ def _symbol(place: SymbolPlace) -> str:
     return f"a{place.position}.{'stride' if place.stride else 'size'}({place.dim})"
 
 
+class Uncompiled:
+    """What runs in the place of a compiled program where hooks on saved tensors are in force: eager
+    gives them each tensor that an operator saves, and the compiled program saves others.
+
+    run: the program as eager runs it; None where it was loaded without its source. of: the compiled
+    program, whose `otherwise` has precedence.
+    """
+
+    def __init__(self, run: Call | None) -> None:
+        self.of: Callable[[], Compiled | None] = lambda: None
+        self._run = run
+        self._made: Call | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self._made is None:
+            error, compiled = refusal("AO0167"), self.of()
+            if compiled is not None and compiled.otherwise is not None:
+                self._made = compiled.otherwise(error)
+            elif self._run is None:
+                raise error
+            else:
+                warnings.warn(str(error), stacklevel=2)
+                self._made = self._run
+        return self._made(*args)
+
+
 @dataclass(eq=False, repr=False)
 class Compiled:
     """A compiled program: call it with the program's inputs, in order.
@@ -172,8 +211,9 @@ class Compiled:
     report: what the compile did. joint, halves: the traced graph and its cut (None without a
     backward part). forward, backward: the graphs the compilers were given. again: compiles the
     program for other inputs; `variants` are those made for arguments that share memory in another
-    way than the first. otherwise: from why the program cannot be compiled again to what runs in its
-    place from then on, for arguments that no variant is for; None: the error is raised. stored:
+    way than the first. otherwise: from why the program cannot run compiled to what runs in its
+    place, for arguments that no variant is for, and under hooks on saved tensors; None: the error
+    is raised, or the program run as it is. stored:
     what `restore` makes it from again in another process. Of a restored program joint, halves,
     forward and backward are None.
     """
@@ -238,6 +278,7 @@ class Compiled:
                     raise
                 self._uncompiled = self.otherwise(error)
             else:
+                variant.otherwise = self.otherwise
                 self.variants.append(variant)
                 self._sizes.append(sizes)
                 return variant.run(*args)
@@ -262,7 +303,9 @@ def direct(compiled: Compiled) -> Compiled:
     return compiled
 
 
-def inference_call(bound: BoundPlan, call: Boxed, grad_mode: bool, shield: bool) -> Call:
+def inference_call(
+    bound: BoundPlan, call: Boxed, grad_mode: bool, shield: bool, uncompiled: Call
+) -> Call:
     """A call without derivatives.
 
     grad_mode: whether it was traced with grad enabled. shield: whether an input requires grad all
@@ -285,6 +328,8 @@ def inference_call(bound: BoundPlan, call: Boxed, grad_mode: bool, shield: bool)
         return build(finish(primals, call(primals[:count])))
 
     def run_shielded(*args: Any) -> Any:
+        if hooks_may_change_values():  # eager saves what no result leads to, too
+            return uncompiled(*args)
         primals = bind(args)
         with torch.no_grad():
             found = call(primals[:count])
@@ -294,10 +339,18 @@ def inference_call(bound: BoundPlan, call: Boxed, grad_mode: bool, shield: bool)
     return run_shielded if shield and grad_mode else run
 
 
-def training_call(bound: BoundPlan, own: Differentiation, forward: Boxed, backward: Boxed) -> Call:
+def training_call(
+    bound: BoundPlan, own: Differentiation, forward: Boxed, backward: Boxed, uncompiled: Call
+) -> Call:
     """A call that autograd can differentiate."""
     function, life = autograd_function(own, forward, backward)
-    call = training_line(bound, function) or _training_steps(bound, own, function)
+    call = training_line(bound, function, uncompiled)
+    if call is None:
+        steps = _training_steps(bound, own, function)
+
+        def call(*args: Any) -> Any:
+            return uncompiled(*args) if hooks_may_change_values() else steps(*args)
+
     call.life = life  # type: ignore[attr-defined]
     return call
 

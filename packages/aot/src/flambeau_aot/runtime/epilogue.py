@@ -8,11 +8,12 @@ it; a result that is an input, or shares memory with one, does so here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import copy_all_, raise_version, raise_versions
+from flambeau_aot._torch_compat import copy_all_, in_order, raise_version, raise_versions
 from flambeau_aot.runtime.result_nodes import ResultNodes
 from flambeau_aot.runtime_plan import (
     FromFunction,
@@ -79,7 +80,9 @@ def _bytes_of(tensors: Sequence[Any]) -> list[Any]:
 
 
 Epilogue = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
-Result = Callable[[Sequence[Any], Sequence[Any]], Any]
+Views = dict[int, Any]
+"""What calls of view operators have given in one call of the program, by their number."""
+Result = Callable[[Sequence[Any], Sequence[Any], Views], Any]
 
 aten = torch.ops.aten
 
@@ -118,9 +121,10 @@ def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | 
         return None
 
     by_primal = {item.primal: item for item in recorded}
+    made_in_order: list[bool] = []  # of the nodes, as at every call
 
     def on_own_nodes(
-        primals: Sequence[Any], outputs: Sequence[Any]
+        primals: Sequence[Any], outputs: Sequence[Any], views: Views
     ) -> tuple[Sequence[Any], dict[int, Any]]:
         """The outputs, and what was made of them on the way: results, inputs that are updated."""
         if nodes is None:
@@ -132,7 +136,7 @@ def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | 
             if primal in by_primal and ~primal not in updated:
                 record(by_primal[primal], primals, known)
                 updated[~primal] = primals[primal]
-            return primals[primal] if place < 0 else results[place](primals, known)
+            return primals[primal] if place < 0 else results[place](primals, known, views)
 
         known = list(outputs)
         made = nodes.attach(known, result)
@@ -145,7 +149,8 @@ def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | 
             update(primals, outputs)
         if unseen:
             update_unseen(primals, outputs)
-        outputs, made = on_own_nodes(primals, outputs)
+        views: Views = {}
+        outputs, made = on_own_nodes(primals, outputs, views)
         for item in recorded:
             if ~item.primal not in made:
                 record(item, primals, outputs)
@@ -154,7 +159,8 @@ def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | 
         if often:  # the copy was counted once
             raise_versions([primals[primal] for primal in often])
         values = [
-            made[at] if at in made else make(primals, outputs) for at, make in enumerate(early)
+            made[at] if at in made else make(primals, outputs, views)
+            for at, make in enumerate(early)
         ]
         for shape in plan.reshapes:
             with torch.set_grad_enabled(shape.recorded):
@@ -162,13 +168,18 @@ def epilogue(plan: RuntimePlan, nodes: ResultNodes | None = None) -> Epilogue | 
         for primal in plan.end_grad:
             primals[primal].detach_()
         for place in late:
-            values[place] = results[place](primals, outputs)
+            values[place] = results[place](primals, outputs, views)
         for place, first in repeats:
             values[place] = values[first]
         for primal in plan.begin_grad:
             primals[primal].requires_grad_()
         if plan.grad_mode_after is not None:
             torch.set_grad_enabled(plan.grad_mode_after)
+        if plan.node_order and not made_in_order:
+            found = {"output": outputs, "result": values, "input": primals}
+            known = (found[place.kind][place.index].grad_fn for place in plan.node_order)
+            if in_order([node for node in dict.fromkeys(known) if node is not None]):
+                made_in_order.append(True)
         return values
 
     return finish
@@ -185,7 +196,7 @@ def _where_defined(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda grad: None if grad is None else hook(grad)
 
 
-def _nothing(primals: Sequence[torch.Tensor], outputs: Sequence[Any]) -> None:
+def _nothing(primals: Sequence[torch.Tensor], outputs: Sequence[Any], views: Views) -> None:
     """In place of a result that is made later."""
 
 
@@ -200,25 +211,25 @@ def _result(item: OutputPlan, symbols: slice, visible: int) -> Result:
     made = _made(item, symbols, visible)
     if not getattr(item, "leaf", False):
         return made
-    return lambda primals, outputs: made(primals, outputs).requires_grad_()
+    return lambda primals, outputs, views: made(primals, outputs, views).requires_grad_()
 
 
 def _made(item: OutputPlan, symbols: slice, visible: int) -> Result:
     match item:
         case FromGraph(output=place):
-            return lambda primals, outputs: outputs[place]
+            return lambda primals, outputs, views: outputs[place]
         case FromFunction(place=place):
-            return lambda primals, outputs: outputs[visible + place]
+            return lambda primals, outputs, views: outputs[visible + place]
         case IsInput(primal=place):
-            return lambda primals, outputs: primals[place]
+            return lambda primals, outputs, views: primals[place]
         case LiteralResult(value=value):
-            return lambda primals, outputs: value
-        case View(Saved(kind, place), steps, grad, numbers=numbers):
+            return lambda primals, outputs, views: value
+        case View(Saved(kind, place), steps, grad, numbers=numbers, calls=calls):
 
-            def again(primals: Any, outputs: Any) -> Any:
+            def again(primals: Any, outputs: Any, views: Views) -> Any:
                 base = primals if kind == "input" else outputs
                 known = [outputs[number].item() for number in numbers]
-                return replay(base[place], steps, grad, primals[symbols], known)
+                return replay(base[place], steps, grad, primals[symbols], known, calls, views)
 
             return again
         case SameResult():
@@ -231,16 +242,24 @@ def replay(
     requires_grad: bool,
     symbols: Sequence[Any] = (),
     numbers: Sequence[int] = (),
+    calls: Sequence[int] = (),
+    views: Views | None = None,
 ) -> Any:
     """Make a view again, with grad enabled exactly if it was so when the program made it; `symbols`
-    are the values of the open sizes, `numbers` those that the graph returns for it."""
+    are the values of the open sizes, `numbers` those that the graph returns for it. `calls` are
+    done once for all `views`."""
     known = (*symbols, *numbers, *value.shape)
     with torch.set_grad_enabled(requires_grad):
-        for step in steps:
-            args, kwargs = step.args, step.kwargs
-            if step.sized is not None:
-                args, kwargs = step.sized(known)
-            value = step.func(value, *args, **kwargs)
-            if step.index is not None:
-                value = value[step.index]
+        known_calls = {} if views is None else views
+        start = max((at for at, call in enumerate(calls) if call in known_calls), default=0)
+        for step, call in zip(steps[start:], calls[start:] or repeat(-1), strict=False):
+            found = known_calls.get(call)
+            if found is None:
+                args, kwargs = step.args, step.kwargs
+                if step.sized is not None:
+                    args, kwargs = step.sized(known)
+                found = step.func(value, *args, **kwargs)
+                if call >= 0:
+                    known_calls[call] = found
+            value = found if step.index is None else found[step.index]
     return value

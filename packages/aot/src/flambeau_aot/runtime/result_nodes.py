@@ -1,4 +1,4 @@
-"""Autograd nodes of their own for results that depend on other results.
+"""Autograd nodes of their own for results that depend on other results, or come after them.
 
 In: what the autograd function of a compiled program returned. Out: the same tensors, with edges to
 the results that they depend on.
@@ -25,7 +25,7 @@ from flambeau_aot._torch_compat import (
     separate_hooks,
     will_run,
 )
-from flambeau_aot.runtime.single_run import Gradient, pulled_back, with_history
+from flambeau_aot.runtime.single_run import Gradient, Sources, pulled_back, with_history
 from flambeau_aot.runtime.unneeded_derivatives import note_unasked
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
 
@@ -71,12 +71,10 @@ class Depended:
 class Sent:
     """What was sent to results in one backward pass, by place.
 
-    parts: of the gradients that the call's own node is given, too. dropped: where other nodes let
-    nothing go on.
+    parts: of the gradients that the call's own node is given, too.
     """
 
     parts: dict[int, list[Gradient]] = field(default_factory=dict)
-    dropped: set[int] = field(default_factory=set)
 
 
 class ResultNodes:
@@ -138,29 +136,28 @@ def _function(node: ResultNode, parts: Parts, refusal: str) -> type[torch.autogr
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     made = type("ResultOfCompiledGraph", (torch.autograd.Function,), methods)
-    separate_hooks(made)
+    if not node.together:
+        separate_hooks(made, range(count))
     return made
 
 
 def linked(
-    main: Any, found: Sequence[Gradient], inner: Mapping[int, torch.Tensor]
+    main: Any, found: Sequence[Gradient], inner: Mapping[int, torch.Tensor], sources: Sources
 ) -> list[Gradient]:
-    """Gradients that a program, run again, gives as part of the autograd graph, on a node with
-    edges to the results of the first run; `inner` are those of this one, by place."""
+    """Gradients that a program, run again on leaves, gives as part of the autograd graph: on a node
+    with edges to what the leaves are outside, and to the results of the first run; `inner` are
+    those of this one, by place."""
     outer = {
         item.place: item.tensor() for item in getattr(main, "depended", ()) if item.place in inner
     }
     edges = {place: tensor for place, tensor in outer.items() if tensor is not None}
-    if not edges or not any(item is not None and item.requires_grad for item in found):
-        return list(found)
-    for place, tensor in inner.items():
-        if tensor.grad_fn is not None:
-            drop = partial(_drop_what_was_sent, main, place, tensor.output_nr)
-            tensor.grad_fn.register_prehook(drop)
+    leaves = tuple({id(leaf): (leaf, x) for leaf, x in sources}.values())
 
     def attach(ends: tuple[Any, ...]) -> Sequence[torch.Tensor]:
-        link = _Link(main, ends, inner, tuple(edges))
-        own: Sequence[torch.Tensor] = _Linked.apply(link, *ends, *edges.values())  # type: ignore[no-untyped-call]
+        link = _Link(main, ends, inner, tuple(edges), leaves)
+        own: Sequence[torch.Tensor] = _Linked.apply(  # type: ignore[no-untyped-call]
+            link, *ends, *(x for _, x in leaves), *edges.values()
+        )
         return own
 
     return with_history(found, attach)
@@ -168,25 +165,33 @@ def linked(
 
 @dataclass(frozen=True)
 class _Link:
-    """Gradients of a program that was run again, and the results that they depend on, by place."""
+    """Gradients of a program that was run again on leaves, each with what it is outside, and the
+    results that they depend on, by place."""
 
     main: Any
     ends: tuple[Any, ...]
     inner: Mapping[int, torch.Tensor]
     places: tuple[int, ...]
+    leaves: Sources
 
     def parts(self, grads: Sequence[Gradient], asked: Sequence[int]) -> Sequence[Gradient]:
-        """What these give to the results that are requested."""
-        pairs = zip(self.ends, grads, strict=True)
-        given = [(end, grad) for end, grad in pairs if grad is not None]
+        """What these give to what the leaves are outside, but for what they give to the results
+        that are requested, and those."""
         kept = torch.is_grad_enabled()
+        pairs = [(end, g) for end, g in zip(self.ends, grads, strict=True) if g is not None]
+        given = [(end, g.detach().requires_grad_(kept and g.requires_grad)) for end, g in pairs]
+        by = [leaf for leaf, _ in self.leaves] + [self.inner[place] for place in asked]
         with ended(dict.fromkeys(asked), self.inner):
-            parts = pulled_back(given, [self.inner[place] for place in asked], kept)
-        return linked(self.main, parts, self.inner) if kept else parts
+            found = pulled_back(given, by, kept) if by else []
+        if not kept:
+            return found
+        known = zip(given, pairs, strict=True)
+        more = [(leaf, g) for (_, leaf), (_, g) in known if leaf.requires_grad]
+        return linked(self.main, found, self.inner, [*self.leaves, *more])
 
 
 class _Linked(torch.autograd.Function):
-    """The ends of a link, with edges to results."""
+    """The ends of a link outside of the run."""
 
     @staticmethod
     def forward(ctx: Any, link: _Link, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -197,12 +202,13 @@ class _Linked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         link: _Link = ctx.link
-        edges = dict(zip(link.places, ctx.next_functions[len(link.ends) :], strict=True))
+        ends, leaves = len(link.ends), len(link.leaves)
+        edges = dict(zip(link.places, ctx.next_functions[ends + leaves :], strict=True))
         asked = _requested(link.main, edges, "") if any(g is not None for g in grads) else ()
-        _sent(link.main).dropped.update(asked)
         note_unasked([link.main])
-        own = dict(zip(asked, link.parts(grads, asked) if asked else (), strict=True))
-        return (None, *grads, *(own.get(place) for place in link.places))
+        found = link.parts(grads, asked) if any(g is not None for g in grads) else [None] * leaves
+        own = dict(zip(asked, found[leaves:], strict=True))
+        return (None, *[None] * ends, *found[:leaves], *(own.get(place) for place in link.places))
 
 
 @contextmanager
@@ -225,12 +231,6 @@ def _with_one_changed(
     at: int, gradient: Gradient, grads: tuple[Gradient, ...]
 ) -> tuple[Gradient, ...]:
     return (*grads[:at], gradient, *grads[at + 1 :])
-
-
-def _drop_what_was_sent(
-    main: Any, place: int, at: int, grads: tuple[Gradient, ...]
-) -> tuple[Gradient, ...]:
-    return _with_one_changed(at, None, grads) if place in _sent(main).dropped else grads
 
 
 def _requested(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) -> tuple[int, ...]:

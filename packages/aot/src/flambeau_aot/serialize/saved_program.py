@@ -9,6 +9,7 @@ has none raises `CannotSave` with its name, and nothing that is read is run.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -21,9 +22,9 @@ from flambeau_aot._torch_compat import is_operator, operator_named, pytree
 from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Boxed, Report
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.autograd_function import Differentiation
-from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
+from flambeau_aot.runtime.call import Compiled, Uncompiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked, Contract
+from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.prologue import BoundPlan
 from flambeau_aot.runtime.saved_values import Crossing, HigherCall, HigherOrder
 from flambeau_aot.sizes import Sized, TensorLayout, only_arithmetic
@@ -90,16 +91,18 @@ def restore(
         raise AotError(f"the program has {count} parameters and buffers, given are {len(static)}")
     bound = BoundPlan(stored.plan, [*static, *stored.constants], stored.arguments)
     report = replace(stored.report, seconds={})
-    first = Checked(forward, stored.forward)
+    first, uncompiled = Checked(forward, stored.forward), Uncompiled(None)
     if stored.backward is None or stored.crossing is None:
-        run = inference_call(bound, first, stored.grad_mode, stored.shield)
+        run = inference_call(bound, first, stored.grad_mode, stored.shield, uncompiled)
     else:
         if backward is None:
             raise AotError(f"{stored.report.name} has a backward part, and none is given")
         order = _higher(stored.higher, higher)
         own = Differentiation(stored.plan, stored.crossing, order)
-        run = training_call(bound, own, first, Checked(backward, stored.backward))
-    return direct(Compiled(run, report, None, None, None, None, again, stored))
+        run = training_call(bound, own, first, Checked(backward, stored.backward), uncompiled)
+    compiled = direct(Compiled(run, report, None, None, None, None, again, stored))
+    uncompiled.of = weakref.ref(compiled)
+    return compiled
 
 
 def _higher(known: HigherOrder | None, call: HigherCall | None) -> HigherOrder | None:

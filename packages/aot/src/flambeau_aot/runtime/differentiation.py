@@ -1,0 +1,321 @@
+"""The differentiation of one compiled program, beyond what its backward graph gives.
+
+In: a plan, what crosses between forward and backward graph, derivatives of higher order; the node
+of a call. Out: what was saved, checked as eager checks it; gradients by the derivative of higher
+order, where those of the compiled backward part are not eager's.
+Invariant: a method that is given a node changes nothing but what that node keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    backward_keeps_graph,
+    pass_accumulates,
+    saved_where_checked,
+    sees_layout,
+    transforms_active,
+    version,
+    versions,
+    within_older_vmap,
+)
+from flambeau_aot.errors import DoubleBackwardError
+from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there
+from flambeau_aot.runtime.saved_values import (
+    Crossing,
+    DerivativeCall,
+    Freed,
+    HigherOrder,
+    as_traced,
+    harmless,
+    laid_as,
+)
+from flambeau_aot.runtime.single_run import Gradient, gradients, waiting
+from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
+from flambeau_aot.runtime_plan import RuntimePlan, Watched
+
+_NOTHING_DONE: tuple[frozenset[int], list[Any]] = (frozenset(), [])
+
+
+@dataclass(frozen=True, eq=False)
+class Differentiation:
+    """What the autograd function of one program is made of: its plan, what crosses from its forward
+    to its backward graph, and derivatives of higher order; without them, a backward pass with
+    `create_graph=True` raises DoubleBackwardError."""
+
+    plan: RuntimePlan
+    crossing: Crossing
+    higher: HigherOrder | None
+
+    @property
+    def once(self) -> bool:
+        """Whether the backward part must run once for all gradients of a backward pass."""
+        return bool(self.crossing.late) or not self.plan.linear
+
+    @cached_property
+    def watched(self) -> tuple[Watched, ...]:
+        """What is not saved and must not be written to before the backward pass all the same."""
+        return tuple(x for x in self.plan.watched if x.source not in self.crossing.saved)
+
+    @property
+    def watched_after(self) -> bool:
+        """Whether primals are to be watched from the end of the call on, which changes them."""
+        inputs = (item.source for item in self.watched if item.source.kind == "input")
+        return any(item.index in self.plan.written for item in inputs)
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Primals that only a higher derivative reads."""
+        if self.higher is None or self.higher.unrepeatable:
+            return ()
+        saved = {item.index for item in self.crossing.saved if item.kind == "input"}
+        saved -= {*self.higher.kept}
+        saved |= {item.primal for item in self.crossing.late}
+        return tuple(index for index in self.higher.read if index not in saved)
+
+    @cached_property
+    def reads_vary(self) -> bool:
+        """Whether something saved is not read for every cotangent."""
+        every = len(self.plan.differentiable)
+        return any(len(readers) < every for readers in self.crossing.readers_of)
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether a backward pass that keeps no graph leaves less than another one needs: reading
+        what was saved raises then."""
+        return bool(self.crossing.saved) or self.once or any(self.plan.freed_with)
+
+    @cached_property
+    def in_turn(self) -> bool:
+        """Whether backward passes of some cotangents leave what others need, as in eager."""
+        every = len(self.plan.differentiable)
+        some = bool(self.crossing.saved) or any(self.plan.freed_with)
+        return some and not self.once and any(len(freed) < every for freed in self.plan.freed_with)
+
+    @property
+    def refusal(self) -> str:
+        """Why the backward pass cannot be run as eager runs it; "" where it can."""
+        if self.higher is None:
+            return "it was compiled with Options(higher_order=False)"
+        return self.higher.unrepeatable
+
+    def result_nodes(self) -> ResultNodes | None:
+        """What puts results that depend on others on nodes of their own; None if there are none."""
+        nodes = self.plan.result_nodes
+        return ResultNodes(nodes, self.parts, self.refusal) if nodes else None
+
+    def read_for(self, ctx: Any, given: Sequence[Any], in_turn: bool = False) -> list[torch.Tensor]:
+        """What was saved; in place of what only undefined cotangents need, and was written to or
+        freed, numbers that index nothing out of bounds.
+
+        in_turn: whether the node holds on to what other cotangents need. Raises what autograd does
+        where something that is read was freed, or written to.
+        """
+        now = frozenset(index for index, item in enumerate(given) if item is not None)
+        read = [not readers.isdisjoint(now) for readers in self.crossing.readers_of]
+        read += [True] * self.once
+        done, found = getattr(ctx, "rest", _NOTHING_DONE)
+        if not done:
+            found = saved_where_checked(ctx, read, ctx.saved_versions)
+        else:
+            known = [(x, was) for x, was, own in zip(found, ctx.saved_versions, read) if own]
+            if self._freed(done) & now or any(isinstance(x, Freed) for x, _ in known):
+                return list(ctx.saved_tensors)  # raises: that is freed
+            _unchanged(known)
+        if in_turn and not backward_keeps_graph():
+            done |= now
+            ctx.rest = done, self._left(found, self._freed(done))
+        return [
+            item.stand_in()
+            if isinstance(item, Freed)
+            else item
+            if known or version(item) == was
+            else harmless(item)
+            for item, known, was in zip(found, read, ctx.saved_versions, strict=True)
+        ]
+
+    def _freed(self, done: Iterable[int]) -> frozenset[int]:
+        return frozenset().union(*(self.plan.freed_with[index] for index in done))
+
+    def _left(self, found: Sequence[Any], freed: frozenset[int]) -> list[Any]:
+        """What is read for cotangents for which nothing is freed yet; the rest is."""
+        saved = zip(found, self.crossing.saved, self.crossing.readers_of, strict=True)
+        return [
+            item
+            if isinstance(item, Freed)
+            else Freed.of(item)
+            if not readers - freed
+            else item.detach()  # a result would lead back to the node
+            if source.kind == "output"
+            else item
+            for item, source, readers in saved
+        ]
+
+    def shares(self, ctx: Any) -> bool:
+        """Whether the node holds on to something that was read."""
+        return any(not isinstance(x, Freed) for x in getattr(ctx, "rest", _NOTHING_DONE)[1])
+
+    def written_between(self, ctx: Any, given: Sequence[Any]) -> None:
+        """Raise what autograd does where something watched, that is read for a cotangent which is
+        defined, was written to."""
+        defined = {index for index, item in enumerate(given) if item is not None}
+        known = zip(self.watched, ctx.watched, ctx.watched_versions, strict=True)
+        _unchanged([(x, was) for item, x, was in known if not item.readers.isdisjoint(defined)])
+
+    def watch_from_now(self, node: Any) -> None:
+        """Count the writes to what the call has changed from here on; `node` is the call's."""
+        if hasattr(node, "watched"):
+            node.watched_versions = versions(node.watched)
+
+    def derive(
+        self, ctx: Any, given: Sequence[Gradient], request: Request | None = None
+    ) -> Sequence[Gradient]:
+        """The gradients that the derivative gives as part of the autograd graph."""
+        crossing, higher = self.crossing, self.higher
+        if higher is None:
+            raise refusal("AO0156")
+        if higher.unrepeatable or (higher.refusal and torch.is_grad_enabled()):
+            raise DoubleBackwardError(higher.refusal)
+        alone = not self.in_turn and not hasattr(ctx, "rest")
+        if alone:
+            saved = ctx.saved_tensors if self.is_freed else ()
+        else:
+            # parts of a gradient are not the last that a pass reads: it comes to the node itself
+            last = request is None or not request.asked
+            saved = self.read_for(ctx, given, self.in_turn and last)
+        pairs = zip(crossing.saved, saved, strict=False)
+        known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
+        if self.kept:
+            if versions(ctx.held) != ctx.versions:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    "inplace operation: an input of a compiled graph was written to between the "
+                    "forward pass and a backward pass with create_graph=True"
+                )
+            known.update(zip(self.kept, ctx.held, strict=True))
+        for n, item in enumerate(crossing.late):
+            known[item.primal] = ctx.late[n]
+        symbols = ctx.symbols if self.plan.inputs.symbols or crossing.sizes else ()
+        cotangents = [
+            None if item is None else as_traced(item, layout.at(symbols))
+            for item, layout in zip(given, crossing.tangents, strict=True)
+        ]
+        streams_before = ctx.streams if higher.draws else ()
+        main = ctx if self.once and torch.is_grad_enabled() else None
+        read = [known[index] for index in higher.handed]
+        assert higher.call is not None
+        sizes = symbols[: len(self.plan.inputs.symbols)]
+        return higher.call(DerivativeCall(read, cotangents, streams_before, sizes, request, main))
+
+    def differentiable(
+        self, ctx: Any, given: Sequence[Any], request: Request | None = None
+    ) -> tuple[Any, ...]:
+        """The gradients as part of the autograd graph."""
+        if (
+            request is None
+            and torch.is_grad_enabled()
+            and still_there(ctx)
+            and not self._why_whole()
+        ):
+            request = Request(ctx, {}, alive=True)
+        found = self.crossing.by_primal(self.derive(ctx, given, request))
+        defined = self.crossing.defined(found, given)
+        if any(item is None for item in given):
+            refuse_unasked(ctx, self.plan.partly, given)
+        return defined
+
+    def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:
+        """The gradients laid out as eager's are for these cotangents, if anyone sees it: of one
+        that a leaf takes without hooks, only what it is a part of is seen, for the leaf lays it out
+        as itself. Those of sizes by data lie as traced."""
+        if self.higher is None or self.higher.layouts is None or self.crossing.sizes:
+            return found
+        symbols = ctx.symbols if self.plan.inputs.symbols else ()
+        layouts = [layout.at(symbols) for layout in self.crossing.tangents]
+        pairs = [(x, own) for x, own in zip(given, layouts, strict=True) if x is not None]
+        plain = all(x.layout == torch.strided and x.dtype == own.dtype for x, own in pairs)
+        if not plain or all(x.stride() == own.stride for x, own in pairs):
+            return found
+        ends = enumerate(zip(ctx.next_functions, found, strict=False))
+        parts = self.crossing.parts
+        seen = any(
+            x is not None and (place in parts or sees_layout(end)) for place, ((end, _), x) in ends
+        )
+        if pass_accumulates() and not seen:
+            return found
+        known = self.higher.layouts(given, symbols)
+        return laid_as(found, self.crossing.by_primal(known), given) if known else found
+
+    def in_one_run(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
+        """The gradients where those of an earlier pass bring some, too."""
+        seeds, earlier = waiting(ctx)
+        found = gradients(ctx, [*ctx.rerun.seeds(given), *seeds], earlier)
+        return tuple(self.crossing.by_primal(found))
+
+    def as_eager(
+        self, ctx: Any, given: Sequence[Gradient], whole: Mapping[int, Gradient]
+    ) -> tuple[Any, ...]:
+        """The gradients where those of some results are known as a whole."""
+        self._refuse_parts()
+        return self.differentiable(ctx, given, Request(ctx, whole))
+
+    def with_tangents(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
+        """The gradients with the tangents of forward-mode differentiation, which kernels do not
+        see: as eager gives them."""
+        why = self.refusal or "it writes to an input" * bool(self.crossing.late)
+        if why:
+            raise refusal("AO0155", why=why)
+        return self.differentiable(ctx, given, Request(ctx, {}, tangents=True))
+
+    def undefined(self, ctx: Any) -> tuple[Any, ...]:
+        """The gradients where every cotangent is undefined: eager runs derivatives of a user's,
+        which may give some, unless the backward pass comes here through another call alone."""
+        cotangents = [None] * len(self.plan.differentiable)
+        if unasked(ctx):
+            return (None,) * len(self.crossing.tangents_of)
+        if any(len(tangents) < len(cotangents) for tangents in self.plan.users):
+            raise refusal("AO0172")
+        self._refuse_parts()
+        found = self.derive(ctx, cotangents, Request(ctx, {}, undefined=True))
+        return tuple(self.crossing.by_primal(found))
+
+    def parts(
+        self, ctx: Any, grads: Mapping[int, Gradient], asked: Sequence[int]
+    ) -> Sequence[Gradient]:
+        """What gradients of results give to the results that are requested."""
+        self._refuse_parts()
+        given = [grads.get(output) for output in self.plan.differentiable]
+        return self.derive(ctx, given, Request(ctx, {}, asked))
+
+    def _why_whole(self) -> str:
+        """Why the program is not run again for parts of its gradients; "" where it can be."""
+        if self.crossing.late:
+            return "its backward part writes to an input"
+        if transforms_active() or within_older_vmap():
+            return "its backward pass runs inside of vmap"
+        return self.refusal
+
+    def _refuse_parts(self) -> None:
+        why = self._why_whole()
+        if why:
+            raise refusal("AO0157", why=why)
+
+
+def _unchanged(known: Sequence[tuple[torch.Tensor, int]]) -> None:
+    """Raise what autograd does where one of these tensors is not of the version that it was."""
+    for tensor, was in known:
+        if version(tensor) != was:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: [{tensor.type()}] is at version {version(tensor)}; "
+                f"expected version {was} instead. Hint: enable anomaly detection to find the "
+                "operation that failed to compute its gradient, with "
+                "torch.autograd.set_detect_anomaly(True)."
+            )

@@ -1,0 +1,126 @@
+"""The order in which hooks on several results of one program are called: that of eager's nodes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from torch.autograd.graph import register_multi_grad_hook
+
+POINTWISE = ("{n} = {a}.sin()", "{n} = {a} * {b}", "{n} = {a} + {b}", "{n} = {a}.t()")
+SEVERAL = (
+    "{n}, {m} = {a}.chunk(2)", "{n}, {m} = {a}.max(0)[0], {b}.cumsum(0)",
+    "{n}, {m} = {a}.t(), {a}[:2]",
+    "{n}, {m} = torch.var_mean({a}, 0)", "{n}, {m} = {a}.sort(0)[0], {b} * 2",
+    "{n} = {a}.t(); {m} = {n}[1:]", "{n} = {a}.exp(); {m} = {n}.diagonal()",
+    "{n} = {a}.clone(); {n}.mul_({b}); {m} = {n}[0]",
+)  # fmt: skip
+Program = Callable[..., tuple[torch.Tensor, ...]]
+
+
+def drawn(chance: random.Random) -> tuple[Program, int]:
+    """A program of two squares, and how many results it has."""
+    squares, values, lines = ["x", "w"], list[str](), ["def program(x, w):"]
+    for k in range(chance.randrange(2, 6)):
+        a, b, form = chance.choice(squares[-4:]), chance.choice(squares), chance.random()
+        table = POINTWISE if form < 0.4 else SEVERAL
+        lines.append("    " + chance.choice(table).format(n=f"v{k}", m=f"u{k}", a=a, b=b))
+        squares += [f"v{k}"] * (table is POINTWISE)
+        values += [f"v{k}"] if table is POINTWISE else [f"v{k}", f"u{k}"]
+    results = chance.sample(values, min(len(values), chance.randrange(2, 7)))
+    space: dict[str, Any] = {"torch": torch}
+    exec("\n".join([*lines, f"    return {', '.join(results)},"]), space)
+    return space["program"], len(results)
+
+
+def observed(call: Program, count: int, chance: random.Random) -> list[Any]:
+    """What hooks saw, each of which scales its gradient by how many were called before it, and the
+    gradients that are left of it."""
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(4, 4, generator=generator).requires_grad_() for _ in range(2))
+    results, seen = call(x, w), list[Any]()
+
+    def scaling(place: int) -> Callable[[Any], Any]:
+        def hook(grad: Any) -> Any:
+            seen.append((place, grad is None))
+            return None if grad is None else grad * (1 + len(seen))
+
+        return hook
+
+    for place in chance.sample(range(count), count):
+        if chance.random() < 0.75:
+            results[place].register_hook(scaling(place))
+    if chance.random() < 0.5:
+        either = "any" if chance.random() < 0.5 else "all"
+        register_multi_grad_hook(results, lambda grads: seen.append(repr(grads)), mode=either)  # type: ignore[arg-type]
+    used = [place for place in range(count) if chance.random() < 0.8] or [0]
+    torch.stack([results[place].sum() * (place + 1) for place in used]).sum().backward()
+    return [seen, x.grad, w.grad]
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("seed", range(60))
+def test_it_is_that_of_eager_and_so_are_the_gradients(seed: int) -> None:
+    program, count = drawn(random.Random(seed))
+    compiled = aot.aot_function(program, aot.run_as_is)
+    for _ in range(2):
+        again = [observed(call, count, random.Random(-seed)) for call in (program, compiled)]
+        assert [entry[0] for entry in again[0][0]] == [entry[0] for entry in again[1][0]]
+        torch.testing.assert_close(again[1][1:], again[0][1:])
+
+
+def of_one_operator(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.var_mean(x, 0)
+
+
+def of_several(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.sin(), x.cos(), x.exp()
+
+
+def of_another(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x.exp()
+    return y, y.cos(), x.sin()
+
+
+def views_of_views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x.t()
+    return y[:2], y, y[1:].t()
+
+
+def parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.unbind()
+
+
+def in_between(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    first, view = x.sin(), x.t()
+    return first, view, x.cos()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [of_one_operator, of_several, of_another, views_of_views, parts, in_between],
+    ids=lambda fn: fn.__name__,
+)
+@pytest.mark.parametrize("turned", [False, True], ids=["as put", "reversed"])
+def test_hooks_whatever_the_order_in_which_they_are_put_there(
+    program: Callable[..., Any], turned: bool
+) -> None:
+    """Those of one operator's results are called in it, and all of them if one has a gradient."""
+
+    def seen(call: Callable[..., Any], used: int) -> list[Any]:
+        x = torch.arange(9.0).reshape(3, 3).requires_grad_()
+        results, log = call(x), list[Any]()
+        for place in sorted(range(len(results)), reverse=turned):
+            results[place].register_hook(
+                lambda grad, place=place: log.append((place, grad is None))
+            )
+        torch.autograd.backward([results[place].sum() for place in range(used)])
+        return log
+
+    compiled = aot.aot_function(program, aot.run_as_is)
+    for used in (1, 2, len(program(torch.ones(3, 3)))):
+        assert seen(compiled, used) == seen(program, used)
