@@ -43,8 +43,8 @@ Correction = Callable[[Args, torch.device], Corrected]
 
 
 def _statistics(args: Args, device: torch.device) -> Corrected:
-    """The CPU's normalizations keep the statistics of a reduced-precision input in the dtype of their
-    parameters and running statistics; torch's description keeps them in the input's."""
+    """The CPU's normalizations keep the statistics of a reduced-precision input in the dtype of
+    their parameters and running statistics; torch's description keeps them in the input's."""
     tensors = [value for value in args if isinstance(value, torch.Tensor)]
     if device.type != "cpu" or tensors[0].dtype not in _REDUCED:
         return {}
