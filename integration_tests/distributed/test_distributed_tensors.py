@@ -1,5 +1,7 @@
 """Distributed tensors in graphs: operators, placements, what leads to them and back, gradients."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -246,3 +248,42 @@ def test_parallelized_modules_are_one_graph_and_train_as_in_eager(tmp_path):
             )
             torch.testing.assert_close(losses, found[name, None][0], **close)
             assert said == ("(1, (), ())" if backend else "None"), (name, backend)
+
+
+OPTIMIZERS = {
+    "SGD": {"momentum": 0.9}, "AdamW": {}, "Adam": {"amsgrad": True}, "Adagrad": {}, "RMSprop": {},
+    "RAdam": {}, "NAdam": {}, "Adamax": {},
+}  # fmt: skip
+
+
+def _optimizers(rank):
+    """Parameters after steps on shards, each rank's own and a number that counts the steps."""
+    mesh, found = init_device_mesh("cpu", (2,)), {}
+    for name, foreach in itertools.product(OPTIMIZERS, (False, True)):
+        both = []
+        for compiled in (False, True):
+            made = torch.Generator().manual_seed(3)
+            whole = [torch.randn(size, generator=made) for size in ((4, 2), (3,))]
+            owned = [nn.Parameter(distribute_tensor(x, mesh, [Shard(0)])) for x in whole]
+            kind = getattr(torch.optim, name)
+            optimizer = kind(owned, lr=0.1, foreach=foreach, **OPTIMIZERS[name])
+            step = optimizer.step
+            if compiled:
+                flambeau.reset()
+                step = flambeau.compile(step, backend="aot_eager")
+            for _ in range(3):
+                for each, x in zip(owned, whole):
+                    grad = torch.randn(x.shape, generator=made)
+                    each.grad = distribute_tensor(grad, mesh, [Shard(0)])
+                step()
+            both.append([each.detach().to_local() for each in owned])
+        report = flambeau.report(step)
+        found[name, foreach] = both, (len(report.records), report.breaks, report.fallbacks)
+    return found
+
+
+def test_steps_of_optimizers_are_compiled_on_shards(tmp_path):
+    for found in ranks(_optimizers, tmp_path, 2):
+        for case, ((eager, compiled), (graphs, breaks, fallbacks)) in found.items():
+            torch.testing.assert_close(compiled, eager, msg=str(case))
+            assert graphs and breaks == () and fallbacks == (), case

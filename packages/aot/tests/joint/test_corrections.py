@@ -32,7 +32,8 @@ def test_batch_norm_under_autocast(options: dict, training: bool) -> None:
         torch.testing.assert_close(given, expected)
 
 
-NORMS = sorted(name for name in CORRECTIONS if name.endswith(("_norm", "_legit", "_functional")))
+_ENDS = ("_norm", "_legit", "_functional", "_no_training")
+NORMS = sorted(name for name in CORRECTIONS if name.endswith(_ENDS))
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -42,7 +43,12 @@ def test_a_correction_says_what_the_kernel_does(name: str) -> None:
     else:
         op = getattr(torch.ops.aten, name.removeprefix("aten::")).default
     x, one = torch.randn(8, 4).bfloat16(), torch.ones(4)
-    args = (x, one, one.clone(), torch.zeros(4), one.clone(), True, 0.1, 1e-5)
+    training = () if name.endswith("_no_training") else (True,)
+    args = (x, one, one.clone(), torch.zeros(4), one.clone(), *training, 0.1, 1e-5)
+    if name == "aten::native_layer_norm":
+        args = (x, [4], one, one.clone(), 1e-5)
+    if name == "aten::native_group_norm":
+        args = (x, one, one.clone(), 8, 4, 1, 2, 1e-5)
     real = op(*args)
     told = CORRECTIONS[name](args, x.device)
     assert {place: real[place].dtype for place in told} == {p: t.dtype for p, t in told.items()}

@@ -21,10 +21,12 @@ import torch
 from flambeau_aot._torch_compat import (
     base_of,
     current_value,
+    flattens,
     has_metadata_mutation,
     is_functional,
     keep_value,
     of_custom_operator,
+    pytree,
     raise_version,
     replace_value,
     shown,
@@ -111,6 +113,21 @@ def writes_in_place(name: str) -> bool:
     if name.startswith("__"):
         return name == "__setitem__" or name in _IN_PLACE_SIGNS
     return name.endswith("_") and name not in _NO_WRITE
+
+
+def read_by_value(call: Call) -> None:
+    """A subclass is functional within, not without: what is written to it is given as the value
+    that it has, for functionalization takes nothing functional for what is not. With grad enabled
+    autograd knows the functional one."""
+    targets = call.target if isinstance(call.target, list | tuple) else (call.target,)
+    if not writes_in_place(call.name) or not any(map(flattens, targets)):
+        return
+
+    def value(x: Any) -> Any:
+        recorded = torch.is_grad_enabled() and x.requires_grad
+        return current_value(x) if is_functional(x) and not recorded else x
+
+    call.args, call.kwargs = pytree.tree_map_only(torch.Tensor, value, (call.args, call.kwargs))
 
 
 @intercept(*forms(*RESHAPE_IN_PLACE))

@@ -30,6 +30,7 @@ from flambeau_aot.intercept.inplace import (
     WRITE_TO_SEVERAL_LISTS,
     keeping_size,
     keeping_strides,
+    read_by_value,
     refuse_lists_as_eager,
     write,
     write_to_list,
@@ -66,6 +67,7 @@ class InterceptMode(TorchFunctionMode):
             lay_out_again(trace.gaps)
         if func in ARGUMENTS:
             answered(ARGUMENTS[func], trace, call)
+        read_by_value(call)
         if is_higher_order(func):
             kept = trace.tracer.attempt.higher_order.get(func.name())
             if kept is None:

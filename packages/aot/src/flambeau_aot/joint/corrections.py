@@ -42,9 +42,9 @@ Corrected = Mapping[int, KernelCorrection]
 Correction = Callable[[Args, torch.device], Corrected]
 
 
-def _batch_norm_statistics(args: Args, device: torch.device) -> Corrected:
-    """The CPU's batch norm keeps the statistics of a reduced-precision batch in the dtype of its
-    parameters and running statistics; torch's description keeps them in the batch's."""
+def _statistics(args: Args, device: torch.device) -> Corrected:
+    """The CPU's normalizations keep the statistics of a reduced-precision input in the dtype of
+    their parameters and running statistics; torch's description keeps them in the input's."""
     tensors = [value for value in args if isinstance(value, torch.Tensor)]
     if device.type != "cpu" or tensors[0].dtype not in _REDUCED:
         return {}
@@ -166,7 +166,7 @@ def _by_operands(*places: int) -> Correction:
 
 def _batch_norm(args: Args, device: torch.device) -> Corrected:
     """Its statistics; and the result in the format of the batch, on a CPU."""
-    told = dict(_batch_norm_statistics(args, device))
+    told = dict(_statistics(args, device))
     if device.type == "cpu" and not args[0].is_contiguous():
         told[0] = KernelCorrection(laid=_suggested(args[0]))
     return told
@@ -279,6 +279,11 @@ _OPERANDS = (
     " logical_and logical_or logical_xor"
 )
 
+_KEEP_STATISTICS = (
+    "_native_batch_norm_legit _native_batch_norm_legit_functional"
+    " _native_batch_norm_legit_no_training native_layer_norm native_group_norm"
+)
+
 CORRECTIONS: dict[str, Correction] = {
     **{f"aten::{name}": _in_rows(0) for name in _ROWS.split()},
     **{f"aten::{name}": _by_operands(0, 1) for name in _OPERANDS.split()},
@@ -306,8 +311,7 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::linspace": _spaced,
     "aten::logspace": _spaced,
     "aten::native_batch_norm": _batch_norm,
-    "aten::_native_batch_norm_legit": _batch_norm_statistics,
-    "aten::_native_batch_norm_legit_functional": _batch_norm_statistics,
+    **{f"aten::{name}": _statistics for name in _KEEP_STATISTICS.split()},
     **{f"aten::{name}": _counted for name in ("_unique2", "unique_dim", "unique_consecutive")},
     "aten::unique_dim_consecutive": _counted,
     "aten::_softmax_backward_data": _of_first(only="cpu"),

@@ -9,7 +9,7 @@ refused: nobody could say what it is when a second backward pass begins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
+    communicates,
     current_value,
     engine_gradients,
     functional_tensor,
@@ -36,6 +37,7 @@ from flambeau_aot.joint.data_dependent import NoMemory
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.nested import tensors_in
+from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import LateWrite, Presence, SparseGrad
 
@@ -216,7 +218,11 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
     known = BackwardPart(
         tuple(nodes),
         grad_nodes,
-        [*row_nodes, *writes],
+        [
+            *row_nodes,
+            *writes,
+            *_unread_collectives(tracer, ahead, [*grad_nodes, *row_nodes, *writes]),
+        ],
         sparse_grads,
         late=tuple(late.nodes),
         late_writes=late.counted(len(stand_ins) + len(rows)),
@@ -226,6 +232,17 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
     tracer.dependence = None
     grads_of = [dependence.of(None if n is None else n.meta["val"]) for n in grad_nodes]
     return replace(known, presences=dependence.presences, grads_of=grads_of)
+
+
+def _unread_collectives(
+    tracer: JointTracer, ahead: Container[fx.Node], results: Iterable[fx.Node | None]
+) -> list[fx.Node]:
+    """What collectives of the backward pass give where no gradient needs it: the other processes
+    wait for this one in them all the same."""
+    own = [x for x in tracer.graph.nodes if x not in ahead and communicates(x.target)]
+    read = computed_from(results) if own else set()
+    unread = [x for x in own if x not in read]
+    return [x for x in unread if not any(communicates(user.target) for user in x.users)]
 
 
 def _gradients(

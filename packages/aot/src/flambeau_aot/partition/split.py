@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import FakeTensor, data_symbols, expression_of
+from flambeau_aot._torch_compat import FakeTensor, communicates, data_symbols, expression_of
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import has_gaps, is_dense, reach
 from flambeau_aot.interface import Classifier
+from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
@@ -106,10 +107,12 @@ def inference(joint: Joint) -> fx.GraphModule:
 
 
 def backward_only(joint: Joint) -> set[fx.Node]:
-    """Values that depend on a tangent."""
+    """Values that depend on a tangent, or on a collective of the backward pass: the other processes
+    start it there, also where what this one gives it is known before."""
     tainted: set[fx.Node] = set(joint.late_inputs)
     for node in joint.graph.nodes:
-        if any(source in tainted for source in node.all_input_nodes):
+        own = communicates(node.target) and in_backward(node)
+        if own or any(source in tainted for source in node.all_input_nodes):
             tainted.add(node)
     return tainted
 

@@ -85,6 +85,34 @@ def in_mesh(value: Any) -> bool:
     return module is not None and issubclass(type(value), module.DeviceMesh)
 
 
+#: what a step of data-parallel training calls
+DATA_PARALLEL: tuple[Any, ...] = ()
+if AVAILABLE:
+    from torch.nn.parallel import DistributedDataParallel
+
+    DATA_PARALLEL = (DistributedDataParallel.forward,)
+
+
+def reduced_parameters(wrapper: Any) -> list[torch.Tensor]:
+    """The parameters whose gradients a `DistributedDataParallel` sums, each once."""
+    return [each for each in wrapper.module.parameters() if each.requires_grad]
+
+
+def hook_of_reducer(wrapper: Any) -> str:
+    """The name of what its reducer calls in place of its sum, torch's own hooks among them."""
+    return str(wrapper._get_ddp_logging_data().get("comm_hook", ""))
+
+
+def bucket_limits(wrapper: Any) -> tuple[int, int]:
+    """Bytes that its first bucket takes, and each one after it."""
+    other = int(wrapper.bucket_bytes_cap)
+    return min(int(getattr(dist, "_DEFAULT_FIRST_BUCKET_BYTES", 1 << 20)), other), other
+
+
+def size_of_group(group: Any) -> int:
+    return int(group.size())
+
+
 #: in torch's functional collectives: what finds a group, and what answers its name
 GROUP_FINDERS = ("_resolve_group", "_resolve_group_name", "_group_or_group_name")
 #: ... and what makes of a started collective's result a tensor that waits at its first use

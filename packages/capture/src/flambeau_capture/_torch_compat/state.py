@@ -309,6 +309,21 @@ def are_processes_together() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
+def nobody_watches(leaf: torch.Tensor) -> bool:
+    """Whether nothing holds the autograd node at which derivatives by a leaf end. Who does may have
+    hooks there, which the leaf does not show: the reducer of `DistributedDataParallel` has."""
+    if not leaf.requires_grad:
+        return True
+    edge = torch.autograd.graph.get_gradient_edge
+    own = edge(leaf).node.metadata  # lives as long as the node
+    own[_MARK] = True
+    held = edge(leaf).node.metadata
+    return held.pop(_MARK, None) is None
+
+
+_MARK = "flambeau.watched"
+
+
 def can_be_timed() -> bool:
     """Whether a call may run in either form, and be waited for: not under a mode or a transform,
     not where results are to be the same to the bit from run to run, not where other processes go

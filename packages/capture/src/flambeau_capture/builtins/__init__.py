@@ -22,7 +22,7 @@ from flambeau_capture.builtins import (
     stdlib,
 )
 from flambeau_capture.builtins.autograd import module_hooks
-from flambeau_capture.builtins.distributed import collectives, distributed_tensors
+from flambeau_capture.builtins.distributed import collectives, data_parallel, distributed_tensors
 from flambeau_capture.builtins.tensors import rules, torch_functions
 from flambeau_capture.values import references
 from flambeau_capture.values.higher_order import (

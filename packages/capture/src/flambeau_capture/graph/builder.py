@@ -67,6 +67,26 @@ class CopiedTensor(NamedTuple):
     seen: Callable[[], object] = lambda: None
 
 
+class WatchedLeaves(NamedTuple):
+    """Parameters whose gradients a wrapper sums, within a group, when the backward pass ends; the
+    step to end the graph at where that is not in it, and what a break says."""
+
+    wrapper: Any
+    group: Any
+    parameters: Sequence[torch.Tensor]
+    step: int
+    report: Any
+
+    def lead_to(self, graph: GraphBuilder, nodes: Iterable[fx.Node]) -> Iterator[fx.Node]:
+        """Inputs of the graph among those that are such a parameter."""
+        own = {id(each) for each in self.parameters}
+        tensors = {given.node: given.tensor for given in graph.inputs}
+        for node in nodes:
+            tensor = tensors.get(node, graph.attributes.get(str(node.target)))
+            if node.op in ("placeholder", "get_attr") and id(tensor) in own:
+                yield node
+
+
 class GraphBuilder:
     """Records operations; `finish` cuts what is not wanted and makes the module. device: where
     tensors are made that name no device."""
@@ -88,6 +108,8 @@ class GraphBuilder:
         self.known: dict[fx.Node, Any] = {}
         #: tensors that must not leave: the fake, the step before that began, what a break says
         self.begun: list[tuple[torch.Tensor, int, Any]] = []
+        #: parameters whose gradients are summed when a backward pass of this graph ends
+        self.watched: list[WatchedLeaves] = []
         # Steps at which operations with a history were recorded, where there is a clock.
         self.clock: weakref.WeakMethod[Callable[[], int]] | None = None
         self.steps: dict[fx.Node, int] = {}

@@ -25,6 +25,7 @@ from flambeau_capture.builtins.autograd.gradients import (
     several,
     whole_graph_is_ours,
 )
+from flambeau_capture.builtins.distributed.data_parallel import sum_gradients, watched_here
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import hook_call, is_reentrant, kept_call
 from flambeau_capture.source import ConstantSource
@@ -191,17 +192,18 @@ def _in_graph(
     if "create_graph" in options and options["create_graph"].truth(tx):
         raise Break(_REASON, "backward with create_graph=True")
     together = compat.are_processes_together
-    if together():
-        raise Break(_REASON, "backward while torch.distributed runs, which may watch derivatives")
-    tx.guard(ConstantSource(together, "torch.distributed"), "ANSWER", False)
+    tx.guard(ConstantSource(together, "torch.distributed"), "ANSWER", together())
     if any(not root.fake.requires_grad for root in roots):
         raise Break(_REASON, "backward of a tensor that does not require grad")
     if any(is_reentrant(node) for node in tx.graph.graph.nodes):
         raise Break(_REASON, "backward through a checkpoint with use_reentrant=True")
     whole_graph_is_ours(tx)
     leaves = _leaf_values(tx, roots, options.get("inputs", Constant(None)))
+    summed = watched_here(tx, leaves)
     for leaf in leaves:
         no_hooks(tx, leaf)
+        if together() and id(leaf.real) not in summed:
+            _unwatched(tx, leaf)
     keep = options.get("retain_graph", Constant(None)).as_python()
     call_options = {"allow_unused": True} | ({} if keep is None else {"retain_graph": keep})
     found = derivative(tx, roots, leaves, TupleValue(list(weights)), call_options)
@@ -215,7 +217,19 @@ def _in_graph(
             later, others = derivatives[place + 1 :], [*derivatives]
             own = id(made) not in given and not any(made is other for other in later)
             _accumulate(tx, leaf, made, own and not any(_is_of(x, made) for x in others))
+    sum_gradients(tx, leaves)
     return Constant(None)
+
+
+def _unwatched(tx: Tracer, leaf: TensorValue) -> None:
+    """What trains with other processes may watch the derivatives by a leaf where no Python code
+    sees it, also from a later call on."""
+    if leaf.real is None or leaf.source is None:
+        return
+    question = compat.nobody_watches
+    if not question(leaf.real):
+        raise Break(_REASON, "backward to a leaf that others watch: under DDP, or in a live graph")
+    tx.guard(leaf.source, "CALL", question, "a leaf whose derivatives nobody else watches")
 
 
 def _is_of(other: Value, made: TensorValue) -> bool:

@@ -288,6 +288,14 @@ def keep_grad(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Va
 
 def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, BreakReport] | None:
     """Where to stop before a new leaf that leaves the graph, or is all that a result depends on."""
+    for watched in graph.watched:
+        entered = watched.lead_to(graph, graph.graph.nodes)
+        own = {id(node.meta["val"]) for node in entered}
+        for node in outputs:
+            tensor = node.meta.get("val")
+            if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+                if any(id(leaf) in own for leaf in leaves_of(tensor)):
+                    return watched.step, watched.report
     if not graph.begun:
         return None
     begun = {id(fake): (step, report) for fake, step, report in graph.begun}
