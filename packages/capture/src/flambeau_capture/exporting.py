@@ -336,7 +336,7 @@ class _Seen:
         if changes:
             raise ExportError(
                 f"{self.name} changes {', '.join(dict.fromkeys(changes))}: a graph cannot hold "
-                f"that; return the new value instead"
+                f"that; return the new value, or write it into a tensor that is there (copy_)"
             )
 
     def _stand_in(self, module: fx.GraphModule, node: Any, value: Any) -> Any:
