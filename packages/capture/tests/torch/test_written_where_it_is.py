@@ -54,5 +54,5 @@ def test_another_tensor_in_its_place_is_refused():
             self.buffer = self.buffer + x
             return self.buffer * 2
 
-    with pytest.raises(fc.ExportError, match="_buffers.*copy_"):
+    with pytest.raises(fc.ExportError, match=r"_buffers.*copy_"):
         fc.export(Replacing(), torch.ones(3))
