@@ -24,7 +24,7 @@ def istft(trace: Interception, call: Call) -> Any:
 
 
 class _Differing(TorchDispatchMode):
-    """Whether two tensors are equal is asked of what may not be: it is asserted that they differ."""
+    """Whether two tensors are equal is asked of what may not be: that they differ is asserted."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
