@@ -1,4 +1,4 @@
-"""What torch's fused optimizer steps answer on tensors without values, where torch does not say.
+"""Fakes of torch's fused optimizer steps, where torch has none.
 
 In: nothing. Out: fakes of `aten::_fused_*`. Invariant: an operator that has a kernel for such
 tensors keeps it.

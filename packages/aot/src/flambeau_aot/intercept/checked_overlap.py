@@ -24,7 +24,7 @@ def istft(trace: Interception, call: Call) -> Any:
 
 
 class _Differing(TorchDispatchMode):
-    """Whether two tensors are equal is asked of what may not be: that they differ is asserted."""
+    """A mode in which two tensors are taken to differ where equality is queried, and asserted to."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
