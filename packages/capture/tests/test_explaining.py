@@ -69,4 +69,4 @@ def test_recompiles_of_the_run_are_listed() -> None:
 def test_a_function_without_breaks_has_no_costs() -> None:
     found = fc.explain(lambda x: x.sin().cos(), torch.ones(2))
     assert found.costs == () and found.break_reasons == () and len(found.graphs) == 1
-    assert "1 graphs, with 0 graph break and 2 ops" in found.summary
+    assert "1 graph, with 0 graph breaks and 2 ops" in found.summary

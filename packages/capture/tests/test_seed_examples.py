@@ -171,7 +171,7 @@ def test_explain_counts_graphs_and_breaks():
 
     found = explain(toy, torch.randn(10), torch.rand(10))
     text = str(found)
-    assert "3 graphs, with 2 graph break and 6 ops" in text
+    assert "3 graphs, with 2 graph breaks and 6 ops" in text
     assert "print" in text and "if b.sum() < 0:" in text
     explanation, out_guards, graphs, ops_per_graph, break_reasons, verbose = found
     assert len(graphs) == 3 and len(break_reasons) == 2 and out_guards

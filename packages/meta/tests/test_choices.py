@@ -79,6 +79,8 @@ def test_numbers_are_neither_negative_nor_names(name):
         ({"kernels": "cuda"}, "'auto', "),
         ({"compile_backward": "later"}, "'ahead', 'lazy'"),
         ({"recompute_share": 7}, "from 0 to 1"),
+        ({"memory_budget": 2.0}, "a float from 0 to 1, or an int"),
+        ({"memory_budget": float("nan")}, "a number from 0"),
         ({"threads": 0}, "from 1 on"),
         ({"skip_passes": ("nosuchpass",)}, "fold_constants"),
         ({"skip_passes": ("nosuchrule",)}, "epilogue_silu"),

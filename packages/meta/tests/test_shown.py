@@ -28,6 +28,7 @@ VALUES = {
     "times": lambda f: flambeau.compile_times(f),
     "stats": lambda f: flambeau.stats(f),
     "explainer": lambda f: flambeau.explain(wave),
+    "exported": lambda f: flambeau.export(wave, torch.randn(4)),
     "verdict": lambda f: flambeau.bisect(wave, (torch.randn(4),)),
 }
 
@@ -103,3 +104,9 @@ def test_the_text_for_prometheus():
     ]
     assert 'flambeau_compile_seconds_total{function="a\\"b\\\\"} 0.5' in lines
     assert sum(line.startswith("# TYPE") for line in lines) == 10
+
+
+def test_an_explanation_is_text_in_a_notebook_too(compiled, monkeypatch):
+    plain = str(flambeau.explain(compiled))
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert str(flambeau.explain(compiled)) == plain != ""

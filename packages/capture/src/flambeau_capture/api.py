@@ -26,6 +26,8 @@ from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.errors import CaptureFault
 from flambeau_capture.frame.compiler import FrameCompiler
 from flambeau_capture.frame.dynamism import DISABLED, MARK
+from flambeau_capture.frame.module_twins import NOTES as NOTES
+from flambeau_capture.frame.module_twins import ORIGINAL, twin_of
 from flambeau_capture.frame.recompile_limits import LimitWarning
 from flambeau_capture.frame.skip_rules import skip_code
 from flambeau_capture.observe import logs
@@ -33,7 +35,6 @@ from flambeau_capture.observe.records import RecordedFault, Records
 from flambeau_capture.options import Options
 from flambeau_capture.source import FrameCall
 
-NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
 _SETTER = compat.callback_setter()
 if _SETTER is not None:  # a call of ours may be within a program that torch compiles
     set_foreign(_SETTER)
@@ -139,7 +140,7 @@ def compile(
 def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any:
     if isinstance(target, torch.nn.Module):
         compiler = Decorator(backend, options)
-        return _twin(target, lambda call: compiled(call, compiler.cache), compiler)
+        return twin_of(target, lambda call: compiled(call, compiler.cache), compiler)
     if isinstance(target, type):
         raise TypeError("compile an instance or a function, not a class")
     if not callable(target):
@@ -200,65 +201,35 @@ def _code_of(target: Any) -> types.CodeType | None:
     return code if isinstance(code, types.CodeType) else None
 
 
-def _twin(
-    module: torch.nn.Module, around: Callable[[Any], Any], compiler: Decorator | None = None
-) -> torch.nn.Module:
-    """A module, called by what is put `around` its call, that shares the state of the one given:
-    same `__dict__`, a subclass of its class. What is its own stands in slots: a class lives until
-    the collector runs, the module goes with the twin. The two are equal, so that what a library
-    keeps by module, in a table or a set, is that of both."""
-    original = type(module)
-    names = {
-        "__slots__": (*_SLOTS,),
-        "__call__": _call_twin,
-        "__reduce_ex__": _reduce_twin,
-        "__deepcopy__": _copy_twin,
-        "__eq__": _is_twin,
-        "__hash__": _hash_twin,
-        "__module__": original.__module__,
-        "__qualname__": original.__qualname__,
-        "__doc__": original.__doc__,
-    }
-    kind = type(original.__name__, (original,), names)
-    twin: torch.nn.Module = object.__new__(kind)
-    object.__setattr__(twin, "__dict__", module.__dict__)
-    call = types.MethodType(around(original.__call__), module)
-    values: tuple[object, ...] = (module, compiler, call, {})
-    for name, value in zip(_SLOTS, values, strict=True):
-        object.__setattr__(twin, name, value)
-    return twin
-
-
-_SLOTS = ("__flambeau_original__", "__flambeau_compiler__", "__flambeau_call__", NOTES)
-
-
-def _call_twin(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return self.__flambeau_call__(*args, **kwargs)
-
-
-setattr(_call_twin, compat.UNSEEN, True)
-
-
-def _reduce_twin(self: Any, protocol: Any) -> Any:
-    return self.__flambeau_original__.__reduce_ex__(protocol)
-
-
-def _copy_twin(self: Any, memo: dict[int, Any]) -> Any:
-    return copy.deepcopy(self.__flambeau_original__, memo)
-
-
-def _is_twin(self: Any, other: Any) -> bool:
-    return self.__flambeau_original__ is getattr(other, "__flambeau_original__", other)
-
-
-def _hash_twin(self: Any) -> int:
-    return hash(self.__flambeau_original__)
-
-
 def compiler_of(target: Any) -> Decorator | None:
     """The compiler of a compiled callable."""
     found = getattr(target, "__flambeau_compiler__", None)
     return found if isinstance(found, Decorator) else None
+
+
+def uncompiled(target: Any) -> Any:
+    """What a compiled callable was made of; what is not compiled is itself. It is how those that
+    capture a function anew see it: the cache of the compiled one would take its frames."""
+    while True:
+        if isinstance(target, compiled):
+            target = target.__wrapped__
+        elif isinstance(target, types.MethodType) and isinstance(target.__func__, compiled):
+            target = types.MethodType(uncompiled(target.__func__), target.__self__)
+        elif not isinstance(target, torch.nn.Module):
+            return target
+        elif compiler_of(target) is not None:
+            target = getattr(target, ORIGINAL)
+        elif isinstance(target._compiled_call_impl, compiled):  # `Module.compile`
+            return _as_written(target)
+        elif isinstance(target.__dict__.get("forward"), compiled):
+            target = copy.copy(target)
+            target.forward = uncompiled(target.forward)
+        else:
+            return target
+
+
+def _as_written(module: torch.nn.Module) -> torch.nn.Module:
+    return twin_of(module, lambda _: type(module)._call_impl)
 
 
 def live_compilers() -> list[Decorator]:
@@ -276,7 +247,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
     if isinstance(fn, torch.nn.Module):
-        return _twin(fn, functools.partial(disable, recursive=recursive, reason=reason))
+        return twin_of(fn, functools.partial(disable, recursive=recursive, reason=reason))
     if not recursive:
 
         @functools.wraps(fn)

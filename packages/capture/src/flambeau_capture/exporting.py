@@ -19,7 +19,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.api import compiler_of, optimize
+from flambeau_capture.api import compiler_of, optimize, uncompiled
 from flambeau_capture.breaks import Unsupported
 from flambeau_capture.declared_shapes import Declared, declared, marked
 from flambeau_capture.errors import ExportError
@@ -30,7 +30,7 @@ from flambeau_capture.options import Options
 Leaves = Sequence[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exported:
     """A graph that is called like the function it was made of.
 
@@ -64,6 +64,9 @@ class Exported:
 
     def __str__(self) -> str:
         return str(self.graph_module.code).strip()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,7 @@ def export(
     call changes objects besides tensors or comes to no graph, and where the program makes a
     constant of a size that is declared open.
     """
+    fn = uncompiled(fn)
     shapes = [] if dynamic_shapes is None else declared(fn, args, kwargs, dynamic_shapes)
     with marked(shapes):
         return _exported(fn, args, kwargs, shapes)
@@ -332,7 +336,7 @@ class _Seen:
         if changes:
             raise ExportError(
                 f"{self.name} changes {', '.join(dict.fromkeys(changes))}: a graph cannot hold "
-                f"that; return the new value instead"
+                f"that; return the new value, or write it into a tensor that is there (copy_)"
             )
 
     def _stand_in(self, module: fx.GraphModule, node: Any, value: Any) -> Any:

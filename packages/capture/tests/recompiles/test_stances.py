@@ -117,3 +117,16 @@ def test_the_first_call_runs_as_it_is_and_its_sizes_are_noted(capture, backend, 
 def test_torchs_names_of_stances_are_taken(theirs, ours):
     with set_stance(theirs):
         assert get_stance() == ours
+
+
+@pytest.mark.parametrize("within", [run, lambda fn: set_stance("run_only")(fn)])
+def test_a_module_stays_one_and_shares_its_state(capture, backend, within):
+    module = torch.nn.Linear(2, 2)
+    for made in (module, capture(module)):
+        frozen = within(made)
+        assert isinstance(frozen, torch.nn.Linear) and frozen.weight is module.weight
+        assert torch.equal(frozen(torch.ones(2)), module(torch.ones(2)))
+        assert get_stance() == "default"
+    assert len(backend) == 0
+    capture(module)(torch.ones(2))
+    assert len(backend) == 1

@@ -47,6 +47,8 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "inductor.threads": (1, float("inf")),
     "aot.recompute_share": (0, 1),
 }
+#: numbers that are a share where they are a float, and an amount where they are an int
+SHARES = frozenset({"aot.memory_budget"})
 #: fields that are arguments of `compile`, by their names there
 ARGUMENTS: Mapping[str, str] = {"nopython": "fullgraph", "dynamic": "dynamic"}
 #: folders that are written to
@@ -67,6 +69,8 @@ def checked(stage: str, name: str, value: object) -> Any:
         if not least <= value <= most:
             above = "on" if most == float("inf") else f"to {most}"
             raise BadOption(full, value, f"a number from {least} {above}")
+        if full in SHARES and isinstance(value, float) and value > 1:
+            raise BadOption(full, value, "a float from 0 to 1, or an int")
     if full == "inductor.skip_passes":
         from flambeau_inductor.pipeline import skippable  # every pass, which few programs name
 

@@ -21,7 +21,7 @@ from typing import Any, overload
 
 import flambeau_capture
 import torch
-from flambeau_capture.api import compiler_of
+from flambeau_capture.api import compiler_of, uncompiled
 from flambeau_inductor.cache import open_values
 from torch import fx
 
@@ -322,7 +322,7 @@ def plan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan | ParallelPl
         found.append((gm, torch.is_grad_enabled() and wanted))
         return gm.forward
 
-    compiled = flambeau_capture.optimize(only_looks)(fn)
+    compiled = flambeau_capture.optimize(only_looks)(uncompiled(fn))
     result = compiled(*args, **kwargs)
     compiler = compiler_of(compiled)
     assert compiler is not None

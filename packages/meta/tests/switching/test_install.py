@@ -468,3 +468,19 @@ def entry_points():
     for group, points in project["entry-points"].items():
         parts += [f"[{group}]", *(f"{name} = {target}" for name, target in points.items()), ""]
     return "\n".join(parts)
+
+
+@pytest.mark.parametrize("given", [("fast", {}), ("default", {"force_backnd": "eager"})])
+def test_a_stance_that_is_refused_leaves_the_one_that_held(installed, given):
+    held = torch._dynamo.eval_frame._stance
+    with pytest.raises((ValueError, TypeError)):
+        torch.compiler.set_stance(given[0], **given[1])
+    assert torch._dynamo.eval_frame._stance == held and flambeau.get_stance() == "default"
+
+
+def test_a_module_with_a_stance_is_a_module(installed):
+    module = torch.nn.Linear(2, 2)
+    made = torch.compiler.set_stance("force_eager")(module)
+    assert isinstance(made, torch.nn.Linear) and made.weight is module.weight
+    assert torch.equal(made(torch.ones(2)), module(torch.ones(2)))
+    assert flambeau.get_stance() == "default"

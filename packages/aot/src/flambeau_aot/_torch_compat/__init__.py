@@ -15,6 +15,7 @@ from flambeau_aot._torch_compat.autograd import *  # noqa: F403
 from flambeau_aot._torch_compat.batches import *  # noqa: F403
 from flambeau_aot._torch_compat.fakes import *  # noqa: F403
 from flambeau_aot._torch_compat.functional import *  # noqa: F403
+from flambeau_aot._torch_compat.fused_steps import *  # noqa: F403
 from flambeau_aot._torch_compat.modes import *  # noqa: F403
 from flambeau_aot._torch_compat.operators import *  # noqa: F403
 from flambeau_aot._torch_compat.saved_hooks import *  # noqa: F403

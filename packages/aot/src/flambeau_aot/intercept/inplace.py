@@ -21,6 +21,7 @@ import torch
 from flambeau_aot._torch_compat import (
     base_of,
     current_value,
+    fake_fused_steps,
     flattens,
     has_metadata_mutation,
     is_functional,
@@ -206,6 +207,7 @@ def write_to_several_lists(call: Call) -> Callable[..., Any] | None:
     """What such an operator does, in its functional form, whose results are the new values list by
     list; None where no list is empty: torch takes an empty one for one that is not functional, and
     asserts that none is."""
+    fake_fused_steps()
     args, kwargs, name = call.args, call.kwargs, call.name
     schema = getattr(torch.ops.aten, name).default._schema
     lists = [

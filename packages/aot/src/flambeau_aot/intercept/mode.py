@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from flambeau_aot._torch_compat import FakeTensor, functional_tensor, is_higher_order, left_alone
 from flambeau_aot.intercept import (  # noqa: F401 - they register their rules
     autocast_cache,
+    checked_overlap,
     input_attributes,
     lazy_conjugates,
     masked_puts,

@@ -77,6 +77,7 @@ from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import CapturedGraph, EntryRecord, FrameRecord, RecordedFault
 from flambeau_capture.source import ConstantSource, FrameCall, Local, Source
 from flambeau_capture.values.base import Kept, Unreconstructible, Value
+from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -545,7 +546,8 @@ def _changed(effects: Iterable[Any]) -> Iterator[str]:
     """Effects by the places that they write to, those that change nothing left out."""
     for effect in effects:
         plain = isinstance(effect, ObjectValue) and effect.payload is None
-        if not plain or not effect.is_as_it_was():
+        tells = plain or isinstance(effect, SetValue)
+        if not tells or not effect.is_as_it_was():
             named = effect.source is not None
             yield str(effect.source.name()) if named else type(effect).__name__
 

@@ -76,6 +76,7 @@ LIBRARIES: dict[str, LibraryRule] = {
             "PIL", "networkx", "pytest", "_pytest", "pluggy", "hypothesis", "IPython",
             "flambeau_capture", "flambeau_prims", "flambeau_aot", "flambeau_inductor", "flambeau",
             "tokenizers", "filelock", "huggingface_hub", "safetensors", "rich",
+            "ipykernel", "traitlets", "jupyter_client", "zmq", "tornado",
         ),
         _ALONE,
     ),

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any, TypeVar
 
+import torch
+
 from flambeau_capture import _native
+from flambeau_capture.frame.module_twins import twin_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,13 +81,20 @@ class set_stance:
 
     def __call__(self, fn: F) -> F:
         _set(self._before)  # it holds while the function runs, not before
+        return _within(functools.partial(set_stance, self.stance), fn)
 
-        @functools.wraps(fn)
-        def within(*args: Any, **kwargs: Any) -> Any:
-            with set_stance(self.stance):
-                return fn(*args, **kwargs)
 
-        return within  # type: ignore[return-value]
+def _within(stance: Callable[[], Any], fn: Any) -> Any:
+    """A function that runs in a stance of its own; of a module, a module that shares its state."""
+    if isinstance(fn, torch.nn.Module):
+        return twin_of(fn, functools.partial(_within, stance))
+
+    @functools.wraps(fn)
+    def within(*args: Any, **kwargs: Any) -> Any:
+        with stance():
+            return fn(*args, **kwargs)
+
+    return within
 
 
 def get_stance() -> str:
@@ -102,12 +112,7 @@ class run(ContextDecorator):
         if fn is None:
             return super().__new__(cls)
 
-        @functools.wraps(fn)
-        def frozen(*args: Any, **kwargs: Any) -> Any:
-            with run():
-                return fn(*args, **kwargs)
-
-        return frozen
+        return _within(run, fn)
 
     def __enter__(self) -> run:
         self._before = _native.set_stance("run_only")

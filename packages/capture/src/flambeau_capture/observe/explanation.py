@@ -61,9 +61,10 @@ class Explanation:
     @property
     def summary(self) -> str:
         """The first line, and the reasons with the innermost line of each."""
+        graphs, breaks = len(self.graphs), len(self.break_reasons)
         lines = [
-            f"Flambeau produced {len(self.graphs)} graphs, with {len(self.break_reasons)} graph "
-            f"break and {self.op_count} ops."
+            f"Flambeau produced {graphs} graph{'s' * (graphs != 1)}, with {breaks} graph "
+            f"break{'s' * (breaks != 1)} and {self.op_count} op{'s' * (self.op_count != 1)}."
         ]
         if self.break_reasons:
             lines.append(" Break reasons:")

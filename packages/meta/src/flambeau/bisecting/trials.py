@@ -17,6 +17,7 @@ from typing import Any
 import flambeau_capture
 import torch
 from flambeau_capture import CaptureWarning
+from flambeau_capture.api import uncompiled
 
 from flambeau.backends import resolve
 from flambeau.backends.request import Backend, Request
@@ -121,9 +122,11 @@ class TrialProgram:
     tried: list[Tried] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
+        self.fn = uncompiled(self.fn)
         self.modules = modules_of(self.fn)
-        self.expected = [observe(self.fn, *each, self.modules) for each in self.calls]
-        self.exact = [in_double(self.fn, *each, self.modules) for each in self.calls]
+        with flambeau_capture.set_stance("eager"):  # what it calls may be compiled as well
+            self.expected = [observe(self.fn, *each, self.modules) for each in self.calls]
+            self.exact = [in_double(self.fn, *each, self.modules) for each in self.calls]
 
     def attempt(
         self,

@@ -182,7 +182,13 @@ GUARDS_SHOWN = 40
 def show(explanation: Explanation) -> str:
     """The explanation as plain text."""
     out = io.StringIO()
-    console = Console(file=out, width=WIDTH, force_terminal=False, color_system=None)
+    console = Console(
+        file=out,
+        width=WIDTH,
+        force_terminal=False,
+        color_system=None,
+        force_jupyter=False,  # there it would show what it is given, and write nothing
+    )
     for part in _parts(explanation):
         console.print(Text(part) if isinstance(part, str) else part)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"

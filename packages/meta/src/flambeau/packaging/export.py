@@ -24,6 +24,7 @@ from flambeau.cache.open_sizes import open_sizes
 from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import OpenForm, open_form_from, written
+from flambeau.shown import Shown
 
 KIND = "graph"
 GRAPH = "graph.json"
@@ -31,8 +32,8 @@ TEXT = "graph.txt"
 TENSORS = "tensors.pt"
 
 
-@dataclass(frozen=True)
-class Exported(flambeau_capture.Exported):
+@dataclass(frozen=True, repr=False)
+class Exported(Shown, flambeau_capture.Exported):
     """A graph that is called like the function it was made of; see `flambeau_capture.Exported`.
 
     open_sizes: the sizes that are left open, with their conditions as data. Its text form is the

@@ -21,6 +21,7 @@ import flambeau_inductor
 import flambeau_prims
 import torch
 from flambeau_capture import Exported
+from flambeau_capture.api import uncompiled
 
 from flambeau._torch_compat import pytree
 from flambeau.backends.composed import classify, table_for
@@ -55,6 +56,7 @@ def package(
         CannotPackage: the result or the kernels have no form in a file.
         flambeau_capture.Unsupported: the call cannot be had in one graph; it names the line.
     """
+    fn = uncompiled(fn)
     choices, name = choose(mode, options), _name(fn)
     exported = flambeau_capture.export(fn, *args, **kwargs)
     leaves = pytree.tree_leaves((args, kwargs))

@@ -9,10 +9,12 @@ has state.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from flambeau_capture.frame.module_twins import ORIGINAL
 from torch.nn import Module
 
 from flambeau.switching.stack import loaded
@@ -33,8 +35,19 @@ class OptimizedModule(Module):
     ) -> None:
         Module.__init__(self)
         Module.__setattr__(self, INSIDE, module)
+
+        @functools.wraps(module.forward)  # exporters read its code and signature
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            run = module if torch.compiler.is_exporting() else twin
+            return run(*args, **kwargs)
+
         self.__dict__.update(
-            dynamo_ctx=context, forward=twin, _torchdynamo_orig_callable=module.forward
+            {
+                ORIGINAL: module,
+                "dynamo_ctx": context,
+                "forward": forward,
+                "_torchdynamo_orig_callable": module.forward,
+            }
         )
 
     @property  # type: ignore[misc]

@@ -22,6 +22,7 @@ import flambeau_capture
 import torch
 from flambeau_capture._native import compiled
 from flambeau_capture.api import compiler_of
+from flambeau_capture.frame.module_twins import twin_of
 
 from flambeau import _torch_compat as compat
 from flambeau import api, cache
@@ -283,9 +284,13 @@ class set_stance:
         if given.get("skip_guard_eval_unsafe"):
             say_once("set_stance(skip_guard_eval_unsafe=True): Flambeau checks every guard")
         self._theirs = None
-        if loaded("dynamo") is not None:  # first: it knows every argument, and raises
-            self._theirs = original(stance, **given)
-        self._stance = flambeau_capture.set_stance(stance)
+        self._stance = flambeau_capture.set_stance(stance)  # first: it knows every name, and raises
+        if loaded("dynamo") is not None:
+            try:
+                self._theirs = original(stance, **given)
+            except BaseException:
+                self._stance.__exit__()
+                raise
 
     def __enter__(self) -> None:
         if self._theirs is not None:
@@ -299,6 +304,8 @@ class set_stance:
     def __call__(self, fn: Any) -> Any:
         within = self._stance(fn)
         theirs = self._theirs
+        if isinstance(within, torch.nn.Module) and theirs is not None:
+            return twin_of(within, theirs)
         return within if theirs is None else theirs(within)
 
 

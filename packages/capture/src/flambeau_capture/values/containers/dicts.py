@@ -175,8 +175,10 @@ class DictValue(MappingValue):
 
     def store(self, tx: Tracer, key: Value, value: Value) -> None:
         hashed = key_of(tx, key)
-        tx.heap.changed(self)
         old = self._entries.get(hashed)
+        if old is not None and old[1] is value:
+            return  # `module.buffer += 1` assigns the tensor that it has written to
+        tx.heap.changed(self)
         self._entries[hashed] = (old[0] if old is not None else key, value)
 
     def remove(self, tx: Tracer, key: Value) -> Value | None:

@@ -91,7 +91,8 @@ class ListValue(SequenceValue):
         given: Any = unpack(tx, value, hint=True) if isinstance(where, slice) else value
         items = self.raw()
         evaluate(tx, operator.setitem, items, where, given)
-        self.replace(tx, items)
+        if list(map(id, items)) != list(map(id, self.raw())):  # `list[0] += 1` sets what is there
+            self.replace(tx, items)
 
     def del_item(self, tx: Tracer, key: Value) -> None:
         where = self.where(tx, key)

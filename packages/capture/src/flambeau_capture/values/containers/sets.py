@@ -151,6 +151,10 @@ class SetValue(BuiltinKind):
             else:
                 writer.call(self.cls, [parts])
 
+    def is_as_it_was(self) -> bool:
+        """Whether no call has changed it: what was discarded was not there."""
+        return not self._done
+
     def replay(self, writer: Any) -> None:
         for method, args in self._done:
             writer.do(method, [self, *args])

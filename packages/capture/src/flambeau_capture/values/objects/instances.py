@@ -173,6 +173,8 @@ class ObjectValue(SpecialMethods, Instance):
             else:
                 self._items().store(tx, Constant(name), value)
             return
+        if value is not None and name not in self.written and self._read.get(name) is value:
+            return  # `object.tensor += 1` sets what is there
         tx.heap.changed(self)
         if value is None and self.real is None:
             self.written.pop(name, None)
