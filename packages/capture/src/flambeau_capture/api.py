@@ -25,7 +25,7 @@ from flambeau_capture.breaks import REASONS, BreakReport, Unsupported, UserLine
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.errors import CaptureFault
 from flambeau_capture.frame.compiler import FrameCompiler
-from flambeau_capture.frame.dynamism import DISABLED, MARK
+from flambeau_capture.frame.function_marks import DISABLED, MARK
 from flambeau_capture.frame.recompile_limits import LimitWarning
 from flambeau_capture.frame.skip_rules import skip_code
 from flambeau_capture.observe import logs
