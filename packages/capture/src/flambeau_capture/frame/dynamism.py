@@ -16,7 +16,15 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.frame.size_marks import ANY, FROM_ONE, Bounds, marked_dims
+from flambeau_capture.frame.size_marks import ANY, FROM_ONE, Bounds, marked_dims, required_dims
+from flambeau_capture.frame.size_policies import (
+    OPEN,
+    Padding,
+    Policy,
+    SizePolicies,
+    opened,
+    padding,
+)
 from flambeau_capture.graph.symbolic_shapes import LARGEST
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.resume_runtime import CALLEE
@@ -100,6 +108,7 @@ class DynamismTracker:
     """What one compiled callable knows of what varies."""
 
     def __init__(self, choice: bool | None, backend: Any) -> None:
+        self.policies: SizePolicies | None = None
         self._taken = kinds_taken(backend)
         #: a graph of it that raises has written to nothing, and is run again as it is
         self.writes_last = bool(getattr(backend, "writes_last", False))
@@ -214,8 +223,25 @@ class DynamismTracker:
             return {}
         marked, fixed = marked_dims(tensor)
         found = self._varying_dims(code, source, tensor) if self._allowed(code) else {}
+        if policies := self.policies_of(code, source, tensor):
+            found = {dim: bounds for dim, bounds in found.items() if dim not in policies}
+            found |= opened(policies, tuple(tensor.shape))
         found |= {dim: bounds for dim, bounds in marked.items() if 0 <= dim < tensor.dim()}
         return {dim: bounds for dim, bounds in found.items() if dim not in fixed}
+
+    def policies_of(
+        self, code: CodeType, source: Source, tensor: torch.Tensor
+    ) -> dict[int, Policy]:
+        """What `sizes=` says of a tensor's dimensions."""
+        return {} if self.policies is None else self.policies.of(code, source, tensor.dim())
+
+    def padding(self, code: CodeType, source: Source, tensor: torch.Tensor) -> Padding:
+        """The dimensions of an argument that are padded, where no mark says another thing."""
+        if self.policies is None or not isinstance(tensor, torch.Tensor):
+            return {}
+        marked, fixed = marked_dims(tensor)
+        found = padding(self.policies_of(code, source, tensor), tuple(tensor.shape))
+        return {dim: one for dim, one in found.items() if dim not in marked and dim not in fixed}
 
     def _varying_dims(
         self, code: CodeType, source: Source, tensor: torch.Tensor
@@ -251,6 +277,11 @@ class DynamismTracker:
         cut = compat.strides_of_their_own(tensor) - strided
         strided |= cut
         return bool(new or cut)
+
+    def required(self, code: CodeType, source: Source, tensor: torch.Tensor) -> frozenset[int]:
+        """The dimensions that the program is not to make constants of."""
+        policies = self.policies_of(code, source, tensor)
+        return required_dims(tensor) | {dim for dim, one in policies.items() if one == OPEN}
 
     def strides(self, code: CodeType, source: Source, tensor: torch.Tensor) -> frozenset[int]:
         """The dimensions whose strides are open, whatever the sizes are."""

@@ -153,8 +153,9 @@ class SymbolicShapes:
             line = compat.made_constant(self._graph.fake_mode, symbol)
             if line is not None:
                 raise ConstraintViolation(
-                    f"{label} is marked with mark_dynamic, and this program makes it "
-                    f"{self._values[symbol]}:\n{line}\nmend that line, or use maybe_mark_dynamic"
+                    f'{label} is marked with mark_dynamic, or "open" by sizes=, and this program '
+                    f"makes it {self._values[symbol]}:\n{line}\n"
+                    f"mend that line, or use maybe_mark_dynamic"
                 )
 
     def number(self, value: int | float, source: Source) -> Any:
