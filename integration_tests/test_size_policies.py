@@ -59,6 +59,25 @@ def test_one_graph_a_bucket(name: str) -> None:
         assert report.unpadded == ()
 
 
+MADE: dict[str, Callable[[int], Tensor]] = {
+    "transposed": lambda n: torch.rand(4, n).mT,
+    "sliced": lambda n: torch.rand(n, 9)[:, 1::2],
+}
+
+
+@pytest.mark.parametrize("policy", [Bucket(pad=0), PadTo(4, 1)])
+@pytest.mark.parametrize("name", MADE)
+def test_results_are_laid_out_as_of_the_call(name: str, policy: Any) -> None:
+    def fn(x: Tensor) -> tuple[Tensor, ...]:
+        return x * 2, (x + 1) @ WEIGHT, torch.where(x > 0.5, x, x.cumsum(0)), x
+
+    compiled = flambeau.compile(fn, sizes={"x": {0: policy}}, backend="aot_eager")
+    for length in (3, 4, 8, 6):
+        _same(compiled, fn, MADE[name](length))
+    report = flambeau.report(compiled)
+    assert (report.graphs, report.unpadded, report.fallbacks) == (2, (), ())
+
+
 def test_padded_sizes_are_constants_of_the_kernels() -> None:
     shapes: list[Any] = []
 

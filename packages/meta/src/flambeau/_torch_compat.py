@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -198,11 +198,12 @@ def size_hint(size: Any) -> int:
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
 
-def fake_of_size(fake: Any, sizes: Mapping[int, int]) -> Any:
-    """A fake tensor like another, laid out by rows, with these sizes of dimensions."""
+def fake_of_size(fake: Any, sizes: Mapping[int, int], order: Sequence[int]) -> Any:
+    """A fake tensor like another with these sizes of dimensions, dense in an order of them."""
     with fake.fake_mode:
-        shape = [sizes.get(dim, size) for dim, size in enumerate(fake.shape)]
+        shape = [sizes.get(dim, fake.shape[dim]) for dim in order]
         made = torch.empty(shape, dtype=fake.dtype, device=fake.device)
+        made = made.permute(sorted(range(len(shape)), key=list(order).__getitem__)).detach()
         return made.requires_grad_(fake.requires_grad)
 
 

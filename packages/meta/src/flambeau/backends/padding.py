@@ -68,22 +68,25 @@ class Cut:
             return found
         for dim, symbol in dims.items():
             found = found.narrow(dim, 0, sizes[symbol])
-        outer = found.permute(self.order)
         if self.order == tuple(range(found.dim())):
             return found.clone(memory_format=torch.contiguous_format)
-        steps = torch.empty(outer.shape, device="meta").stride()
-        own = dict(zip(self.order, steps, strict=True))
-        strides = [own[dim] for dim in range(found.dim())]
+        strides = [0] * found.dim()
+        step = 1
+        for dim in reversed(self.order):
+            strides[dim] = step
+            step *= max(found.shape[dim], 1)
         return found.new_empty_strided(found.shape, strides).copy_(found)
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a graph is padded. dropped: inputs that are numbers of padded sizes. fills: by input.
+    orders: of each of them, its dimensions from the outermost in memory.
     places: for each symbol, an input and its dimension. to: the size that it is padded to."""
 
     dropped: frozenset[int]
     fills: Mapping[int, Filled]
+    orders: Mapping[int, tuple[int, ...]]
     places: Mapping[Any, tuple[int, int]]
     to: Mapping[Any, int]
     cuts: Sequence[Cut | None]
@@ -93,22 +96,25 @@ class Plan:
         return {symbol: inputs[n].shape[dim] for symbol, (n, dim) in self.places.items()}
 
     def filled(self, inputs: Sequence[Any]) -> list[Any]:
-        """The inputs of the padded graph. Raises CannotPad where a number is none of the dtype."""
+        """The inputs of the padded graph."""
         return [
-            filled(given, self.fills[place]) if place in self.fills else given
+            filled(given, self.fills[place], self.orders[place]) if place in self.fills else given
             for place, given in enumerate(inputs)
             if place not in self.dropped
         ]
 
 
-def filled(tensor: torch.Tensor, fills: Filled) -> torch.Tensor:
-    """A tensor that is filled up behind its elements, laid out by rows."""
+def filled(tensor: torch.Tensor, fills: Filled, order: tuple[int, ...]) -> torch.Tensor:
+    """A tensor that is filled up behind its elements, dense in the order of its dimensions."""
     for dim, (size, value) in fills.items():
         more = size - tensor.shape[dim]
         if more:
             sides = [0, 0] * (tensor.dim() - 1 - dim) + [0, more]
             tensor = torch.nn.functional.pad(tensor, sides, value=value)
-    return tensor.contiguous()
+    if order == tuple(range(tensor.dim())):
+        return tensor.contiguous()
+    places = sorted(range(tensor.dim()), key=order.__getitem__)
+    return tensor.permute(order).contiguous().permute(places)
 
 
 class Padded:
@@ -145,6 +151,7 @@ def planned(gm: fx.GraphModule, padding: Mapping[str, Filled]) -> Plan:
             _check_value(node, value)
             places.setdefault(symbol, (place, dim))
     fills: dict[int, Filled] = {}
+    orders: dict[int, tuple[int, ...]] = {}
     dropped: set[int] = set()
     for place, node in enumerate(inputs):
         known, own = node.meta["val"], padding.get(node.name, {})
@@ -162,8 +169,8 @@ def planned(gm: fx.GraphModule, padding: Mapping[str, Filled]) -> Plan:
                     f"that pads it, too"
                 )
         if own:
-            fills[place] = own
-    return Plan(frozenset(dropped), fills, places, to, _cuts(gm, inputs, fills, to))
+            fills[place], orders[place] = own, _by_strides(known)
+    return Plan(frozenset(dropped), fills, orders, places, to, _cuts(gm, inputs, fills, to))
 
 
 def _check_value(node: fx.Node, value: int | float) -> None:
@@ -206,8 +213,9 @@ def _cuts(
         if others:
             raise CannotPad(f"a result has a size of {others[0]}, which is no padded one")
         order = _order(known)
-        if dims and order is None:
-            raise CannotPad("a result that is to be cut has gaps or overlaps in its memory")
+        steps = any(_padded_in(compat.size_expression(step), to) for step in known.stride())
+        if (dims or steps) and order is None:
+            raise CannotPad("a result of padded sizes has gaps or overlaps in its memory")
         if dims and _memory(node) in taken:
             raise CannotPad("two results share memory, of which one is to be cut")
         taken.add(_memory(node))
@@ -219,17 +227,23 @@ def _memory(node: fx.Node) -> Any:
     return node.meta["val"].untyped_storage()._cdata
 
 
+def _by_strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions from the largest stride to the least."""
+    steps = [compat.size_hint(step) for step in tensor.stride()]
+    return tuple(sorted(range(tensor.dim()), key=lambda dim: (-steps[dim], dim)))
+
+
 def _order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The dimensions from the outermost in memory; None: they are not dense in any order."""
     sizes = [compat.size_hint(size) for size in tensor.shape]
     steps = [compat.size_hint(step) for step in tensor.stride()]
-    order = sorted(range(len(sizes)), key=lambda dim: (-steps[dim], dim))
+    order = _by_strides(tensor)
     wanted = 1
     for dim in reversed(order):
         if sizes[dim] != 1 and steps[dim] != wanted:
             return None
         wanted *= max(sizes[dim], 1)
-    return tuple(order)
+    return order
 
 
 def at_padded_sizes(gm: fx.GraphModule, plan: Plan) -> fx.GraphModule:
@@ -241,9 +255,8 @@ def at_padded_sizes(gm: fx.GraphModule, plan: Plan) -> fx.GraphModule:
             _replace(node, plan.to[compat.size_expression(node.meta["val"])])
             made.graph.erase_node(node)
         elif place in plan.fills:
-            node.meta["val"] = compat.fake_of_size(
-                node.meta["val"], {dim: size for dim, (size, _) in plan.fills[place].items()}
-            )
+            sizes = {dim: size for dim, (size, _) in plan.fills[place].items()}
+            node.meta["val"] = compat.fake_of_size(node.meta["val"], sizes, plan.orders[place])
     try:
         compat.propagate(made)
     except Exception as error:
