@@ -25,7 +25,7 @@ Range = tuple[float, float]
 _ANY: Range = (-math.inf, math.inf)
 _STEPS = 16
 """Operations that are followed back."""
-_GUARDED = (1e30, 1e6, 1.0)
+_GUARDED = (1e30, 1e20, 1e6, 1.0)
 """The size of an open number that a guard sees to: the first of these that is enough."""
 
 
