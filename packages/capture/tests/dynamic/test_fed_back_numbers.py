@@ -1,6 +1,6 @@
-"""Floats that are read of a tensor, used, and kept for the next call: one graph with the number that
-the program begins with, one for all others, whatever their size. A factor of a number that data may
-make as large as its dtype holds has one more: it is guarded to be no larger than one, or checked."""
+"""Floats that are read of a tensor, used, and kept for the next call: one graph with the number
+that the program begins with, one for all others, whatever their size. A factor of a number that
+data may make as large as its dtype holds has one more: it is guarded to be no larger than one."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def note_padding(
     inputs: Sequence[GraphInput],
     is_part: bool,
 ) -> None:
-    """Tell the backend. is_part: the function goes on after the graph."""
+    """Note it in the meta of the module. is_part: the function goes on after the graph."""
     if dynamics.policies is None:
         return
     found, padded = {}, set()

@@ -27,7 +27,7 @@ class Bucket:
 
     pad: what fills an argument up to the larger one, so that the graph's size is a constant. It
     promises that the function's results, cut back to the size of the call, are the same then; the
-    first calls are compared where `verify` asks for it. None: nothing is padded.
+    first calls are compared where `verify` is given. None: nothing is padded.
     """
 
     pad: float | None = None

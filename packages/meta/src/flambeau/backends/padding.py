@@ -79,7 +79,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PaddingPlan:
     """How a graph is padded. dropped: inputs that are numbers of padded sizes. fills: by input.
     orders: of each of them, its dimensions from the outermost in memory.
     places: for each symbol, an input and its dimension. to: the size that it is padded to."""
@@ -105,7 +105,7 @@ class Plan:
 
 
 def filled(tensor: torch.Tensor, fills: Filled, order: tuple[int, ...]) -> torch.Tensor:
-    """A tensor that is filled up behind its elements, dense in the order of its dimensions."""
+    """A tensor that is filled up after its elements, dense in the order of its dimensions."""
     for dim, (size, value) in fills.items():
         more = size - tensor.shape[dim]
         if more:
@@ -120,7 +120,7 @@ def filled(tensor: torch.Tensor, fills: Filled, order: tuple[int, ...]) -> torch
 class Padded:
     """A compiled graph, called with what is filled up."""
 
-    def __init__(self, run: Callable[..., Any], plan: Plan) -> None:
+    def __init__(self, run: Callable[..., Any], plan: PaddingPlan) -> None:
         self.run, self.plan = run, plan
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -136,7 +136,7 @@ class Padded:
         )
 
 
-def planned(gm: fx.GraphModule, padding: Mapping[str, Filled]) -> Plan:
+def planned(gm: fx.GraphModule, padding: Mapping[str, Filled]) -> PaddingPlan:
     """How a graph is padded. Raises CannotPad."""
     inputs = gm.graph.find_nodes(op="placeholder")
     to: dict[Any, int] = {}
@@ -170,7 +170,7 @@ def planned(gm: fx.GraphModule, padding: Mapping[str, Filled]) -> Plan:
                 )
         if own:
             fills[place], orders[place] = own, _by_strides(known)
-    return Plan(frozenset(dropped), fills, orders, places, to, _cuts(gm, inputs, fills, to))
+    return PaddingPlan(frozenset(dropped), fills, orders, places, to, _cuts(gm, inputs, fills, to))
 
 
 def _check_value(node: fx.Node, value: int | float) -> None:
@@ -246,7 +246,7 @@ def _order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     return order
 
 
-def at_padded_sizes(gm: fx.GraphModule, plan: Plan) -> fx.GraphModule:
+def at_padded_sizes(gm: fx.GraphModule, plan: PaddingPlan) -> fx.GraphModule:
     """The graph for the sizes that its inputs are padded to. Raises CannotPad where it does not run
     at them."""
     made = copied_graph(gm)

@@ -136,7 +136,7 @@ def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         missing = args[0].fake.dim() - sum(map(dimensions_of, keys))
         keys[dots[0] : dots[0] + 1] = [everything] * missing
     if not all(_is_plain_key(key) for key in keys):
-        return _apart(tx, name, args[0], keys, everything)
+        return _separately(tx, name, args[0], keys, everything)
     found = next((place for place, key in enumerate(keys) if _is_open(tx, key)), None)
     if found is None or sum(not is_none(key) for key in keys) > args[0].fake.dim():
         return None
@@ -157,7 +157,7 @@ def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     return graph_call(tx, "call_method", "select", [kept, Constant(dim), position], {})
 
 
-def _apart(
+def _separately(
     tx: Tracer, name: str, tensor: Value, keys: list[Value], everything: Value
 ) -> Value | None:
     """`x[mask, t]` as `x[:, t][mask]`, which is how torch reads a tensor of one integer."""
