@@ -19,7 +19,7 @@ import flambeau_prims.sizes
 import pytest
 import torch
 from flambeau_capture._native import ACCESS, CHECK, SIZE_OP, GuardTree
-from flambeau_capture.graph.symbolic_shapes import _python
+from flambeau_capture.graph.size_expressions import python_text
 from flambeau_capture.guards.sizes import Relation, SizeSource, size_program
 from flambeau_capture.source import Local
 from flambeau_inductor.indexing import Expr, as_expr, hint, to_c, to_python
@@ -123,7 +123,7 @@ def answers(drawn: Drawn, expression: Any, sizes: Sequence[int]) -> Iterator[tup
     assert holds(Relation("EQ", expression, wanted + 1), symbols, sizes) == {False}
     names = dict(zip(symbols, ("n", "m"), strict=True))
     given = dict(zip(("n", "m"), sizes, strict=True))
-    yield "capture: Python", eval(_python(expression, names), dict(given))
+    yield "capture: Python", eval(python_text(expression, names), dict(given))
 
     function = flambeau_aot.sizes.sized(number, symbols)
     assert flambeau_aot.sizes.only_arithmetic(function.text)

@@ -28,7 +28,8 @@ class Call:
 class Program:
     """setup: statements that make what the function reads. body: its statements. results: names
     that it returns. exact: eager computes all of it exactly. steps: each statement of the body is
-    one operation whose result is returned, and is judged by itself."""
+    one operation whose result is returned, and is judged by itself. sizes: what `compile` is given
+    as such."""
 
     family: str
     seed: int
@@ -41,6 +42,7 @@ class Program:
     backend: str = "aot_eager"
     dynamic: bool | None = None
     target: str = "f"
+    sizes: str = ""
 
     @property
     def name(self) -> str:
@@ -117,6 +119,8 @@ def script(program: Program, why: str = "") -> str:
     options = f'backend="{program.backend}"'
     if program.dynamic is not None:
         options += f", dynamic={program.dynamic}"
+    if program.sizes:
+        options += f", sizes={program.sizes}"
     parts.append(
         "def strides(value):\n"
         "    found = value if isinstance(value, (list, tuple)) else [value]\n"

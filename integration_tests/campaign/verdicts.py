@@ -56,6 +56,8 @@ def row_of(
             more: dict[str, Any] = (
                 {"options": dict(options)} if _takes_options(program, options) else {}
             )
+            if program.sizes:
+                more["sizes"] = eval(program.sizes, {"flambeau": flambeau})
             compiled.append(
                 flambeau.compile(fn, backend=program.backend, dynamic=program.dynamic, **more)
             )

@@ -1,8 +1,9 @@
 """Programs of sizes, called with several shapes, under every mark and policy.
 
 In: chance. Out: programs that compute with sizes, slice, pad, join and branch by them; each is
-called with six pairs of shapes and an integer, its tensors marked as open, bounded or constant.
-Invariant: arithmetic is of small whole numbers, so that all is compared to the bit; every statement
+called with six pairs of shapes and an integer, its tensors marked as open, bounded or constant, by
+marks or by policies, or padded, where a row of a result follows from no row behind it. Invariant:
+arithmetic is of small whole numbers, so that all is compared to the bit; every statement
 runs in eager for the first shapes.
 """
 
@@ -99,6 +100,15 @@ class Sizing:
             chosen = STATEMENTS if form > 0.75 else TENSORS
             head = "" if form > 0.75 else f"{name} = "
             text = head + self.form(self.chance.choice(chosen), name)
+        self.keep(text, name, names)
+
+    def assign(self, form: str) -> None:
+        """A statement that gives a tensor a name."""
+        name = f"v{len(self.body)}"
+        self.keep(f"{name} = " + self.form(form, name), name, self.tensors)
+
+    def keep(self, text: str, name: str, names: list[str]) -> None:
+        """A statement becomes part of the program where eager takes it."""
         try:
             exec(text, self.space)
             value = self.space[name]
@@ -124,6 +134,44 @@ def _given(chance: random.Random, marks: Sequence[str], same: bool) -> dict[str,
     return found | {"k": str(chance.choice((0, 1, 2, 3, 4, 5, 7, 10, -1)))}
 
 
+#: each row of a result follows from the same row and those before it
+BY_ROWS = (
+    "{x} * {c}", "{x} + {y}", "{x} - {c}", "torch.where({x} > {y}, {x}, {y})", "{x}.relu()",
+    "{x}.sort(-1, stable=True).values", "{x}.flip(-1)", "{x}.cumsum(-1) % 9", "{x}.cumsum(0) % 9",
+    "{x} - {x}.amax(-1, keepdim=True)", "torch.cat([{x}, {y}[:, :1]], -1)", "{x}[:, :{c}]",
+    "{x}.roll(1, -1)", "{x} @ torch.ones({x}.shape[-1], {c}) % 9", "{x}.cummax(0).values",
+    "{x}[:, None].expand(-1, {c}, -1).sum(1)", "{x}.repeat(1, 2)", "{x}.sum(-1, keepdim=True)",
+)  # fmt: skip
+POLICIES = ("'open'", "'fixed'", "flambeau.Bucket()", "flambeau.Bucket()")
+PADDED = ("flambeau.Bucket(pad={p})", "flambeau.PadTo({n}, {p})")
+
+
+def _padded(chance: random.Random) -> Program:
+    """A program of rows, both of whose arguments are padded."""
+    first = {"x": "make((5, 4), torch.float32, 1, 'whole')"}
+    growing = Sizing(chance, first | {"y": "make((5, 4), torch.float32, 2, 'whole')", "k": "3"})
+    wanted = chance.choice((1, 2, 3, 5))
+    for _ in range(12 * wanted):
+        growing.assign(chance.choice(BY_ROWS))
+        if len(growing.body) == wanted:
+            break
+    padding = chance.choice(PADDED).format(
+        n=chance.choice((4, 8, 16)), p=chance.choice((0, -1, 2.5))
+    )
+    calls = tuple(Call(_given(chance, (), True)) for _ in range(6))
+    sizes = f"{{'x': {{0: {padding}}}, 'y': {{0: {padding}}}}}"
+    results = tuple(growing.tensors[-3:])
+    return Program("sizes", 0, tuple(growing.body), results, calls, exact=True, sizes=sizes)
+
+
+def _policies(chance: random.Random) -> str:
+    parts = []
+    for name in ("x", "y"):
+        dims = [f"{dim}: {chance.choice(POLICIES)}" for dim in (0, -1) if chance.random() < 0.6]
+        parts += [f"{name!r}: {{{', '.join(dims)}}}"] if dims else []
+    return f"{{{', '.join(parts)}}}" if parts else ""
+
+
 def draw(chance: random.Random) -> Program:
     """A program of one to eight statements, called with six pairs of shapes."""
     marks = [chance.choice(MARKS), chance.choice(MARKS)] if chance.random() < 0.7 else []
@@ -139,6 +187,11 @@ def draw(chance: random.Random) -> Program:
     calls = [Call(_given(chance, marks, same)) for _ in range(6)]
     results = tuple(growing.tensors[-3:] + growing.numbers[-2:])
     dynamic = chance.choice((None, None, None, True, False))
+    form = chance.random()
+    if form < 0.15:
+        return _padded(chance)
+    sizes = _policies(chance) if form < 0.4 else ""
     return Program(
-        "sizes", 0, tuple(growing.body), results, tuple(calls), exact=True, dynamic=dynamic
-    )
+        "sizes", 0, tuple(growing.body), results, tuple(calls), exact=True, dynamic=dynamic,
+        sizes=sizes,
+    )  # fmt: skip

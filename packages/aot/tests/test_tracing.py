@@ -123,8 +123,8 @@ def bag(x):
     return F.embedding_bag(torch.tensor([[0, 1]]), x, sparse=True, max_norm=1.0)
 
 
-def mapped(x):
-    return torch.ops.higher_order.map_impl(lambda row: (row.sin(),), (x,), ())
+def accumulated(x):
+    return torch.ops.higher_order.associative_scan(lambda a, b: (a + b,), (x,), ())
 
 
 def expanded_write(x):
@@ -144,7 +144,7 @@ def tangent_of_views(x):
     ("fn", "message"),
     [
         (bag, "use sparse=False"),
-        (mapped, "higher-order operator"),
+        (accumulated, "higher-order operator"),
         (lambda x: x.register_hook(print), "the handle of a hook on an input"),
         (lambda x: x.sin().retain_grad(), "retain_grad"),
         (lambda x: x.sin() if x.grad is None else x, r"reading \.grad of an input"),

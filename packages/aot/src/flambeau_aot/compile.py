@@ -21,9 +21,9 @@ from torch import fx
 
 from flambeau_aot import program_facts
 from flambeau_aot.errors import AotError, Unsupported
-from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
 from flambeau_aot.higher_order.derivative import refuse_requests
 from flambeau_aot.higher_order.lazy_derivative import Derivatives
+from flambeau_aot.higher_order.operators import HIGHER_ORDER
 from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options, Report
 from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import InputProgram, of_graph_module

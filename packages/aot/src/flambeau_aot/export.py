@@ -16,7 +16,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import pytree
 from flambeau_aot.frontends import program_of
-from flambeau_aot.higher_order.control_flow import HIGHER_ORDER
+from flambeau_aot.higher_order.operators import HIGHER_ORDER
 from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.partition.split import TracedModule, extract

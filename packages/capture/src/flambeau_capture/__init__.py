@@ -15,7 +15,9 @@ from flambeau_capture.__about__ import __version__
 _NAMES = {
     "api": "compile optimize disable reset",
     "frame.stance": "run set_stance get_stance",
-    "frame.dynamism": "is_compiling graph_break mark_dynamic mark_static maybe_mark_dynamic",
+    "frame.function_marks": "is_compiling graph_break",
+    "frame.size_marks": "mark_dynamic mark_static maybe_mark_dynamic",
+    "frame.size_policies": "Bucket PadTo",
     "extending": "allow_in_graph disallow_in_graph assume_constant_result substitute_in_graph",
     "observe.explanation": "explain explain_call Explanation",
     "observe.logs": "set_logs",
@@ -28,7 +30,7 @@ _NAMES = {
     "breaks": "Unsupported",
     "errors": (
         "BackendError CaptureError CaptureWarning ConstraintViolation ExportError "
-        "RecompileError ReplayError UnknownBackend"
+        "RecompileError ReplayError SizePolicyError UnknownBackend"
     ),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -25,10 +25,11 @@ from flambeau_capture.breaks import REASONS, BreakReport, Unsupported, UserLine
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.errors import CaptureFault
 from flambeau_capture.frame.compiler import FrameCompiler
-from flambeau_capture.frame.dynamism import DISABLED, MARK
+from flambeau_capture.frame.function_marks import DISABLED, MARK
 from flambeau_capture.frame.module_twins import NOTES as NOTES
 from flambeau_capture.frame.module_twins import ORIGINAL, twin_of
 from flambeau_capture.frame.recompile_limits import LimitWarning
+from flambeau_capture.frame.size_policies import size_policies
 from flambeau_capture.frame.skip_rules import skip_code
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import RecordedFault, Records
@@ -46,15 +47,26 @@ _CACHES: weakref.WeakSet[Any] = weakref.WeakSet()
 _CACHES_LOCK = threading.Lock()
 
 
+MOST_ENTRIES = 64
+"""Of a code object, where sizes have a graph for each bucket."""
+
+
 class Decorator:
     """One compiled callable's cache, with the converter that fills it."""
 
-    def __init__(self, backend: str | backends.Backend, options: Options) -> None:
+    def __init__(
+        self, backend: str | backends.Backend, options: Options, target: Any = None
+    ) -> None:
         logs.from_environment()
         options = options.with_environment()
         name, found = backends.lookup(backend)
         self.converter = FrameCompiler(found, name, options)
-        self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
+        limit = options.cache_size_limit
+        policies = size_policies(options.sizes, target, _code_below(target))
+        if policies is not None:
+            self.converter.dynamics.policies = policies
+            limit = MOST_ENTRIES if policies.buckets else limit
+        self.cache = FrameCache(self.converter, limit=limit)
         self.cache.guards_always = options.nopython
         self.cache.on_limit = LimitWarning(self.converter, self.cache)
         self.cache.on_stillborn = functools.partial(_note_stillborn, weakref.ref(self))
@@ -139,13 +151,13 @@ def compile(
 
 def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any:
     if isinstance(target, torch.nn.Module):
-        compiler = Decorator(backend, options)
+        compiler = Decorator(backend, options, target)
         return twin_of(target, lambda call: compiled(call, compiler.cache), compiler)
     if isinstance(target, type):
         raise TypeError("compile an instance or a function, not a class")
     if not callable(target):
         raise TypeError(f"{type(target).__name__} cannot be compiled: it cannot be called")
-    compiler = Decorator(backend, options)
+    compiler = Decorator(backend, options, target)
     made = compiled(_in_sight(target, options.nopython), compiler.cache)
     try:
         functools.update_wrapper(made, target)
@@ -199,6 +211,11 @@ def _code_of(target: Any) -> types.CodeType | None:
         target = getattr(target, "__func__", None) or type(target).__call__
     code = getattr(target, "__code__", None)
     return code if isinstance(code, types.CodeType) else None
+
+
+def _code_below(target: Any) -> types.CodeType | None:
+    """The code whose parameters a call of the target names."""
+    return _code_of(target.forward if isinstance(target, torch.nn.Module) else target)
 
 
 def compiler_of(target: Any) -> Decorator | None:

@@ -24,8 +24,12 @@ class RecompileError(CaptureError):
 
 
 class ConstraintViolation(CaptureError):
-    """A size that the program has marked with `mark_dynamic` is made a constant by a line of it,
-    which the text names."""
+    """A size that is to stay open, by `mark_dynamic` or by `sizes=`, is made a constant by a line
+    of the program, which the text names."""
+
+
+class SizePolicyError(CaptureError, ValueError):
+    """`sizes=` says what cannot be; the text names the place."""
 
 
 class ReplayError(CaptureError):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from flambeau_capture.frame.dynamism import BREAK, IN_GRAPH, MARK
+from flambeau_capture.frame.function_marks import BREAK, IN_GRAPH, MARK
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.functions.call_rules import (
     RULES,

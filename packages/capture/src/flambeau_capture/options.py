@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ class Options:
     dynamic: None: a size, or a number among the arguments and attributes, becomes a symbol of the
         graph when it has a second value. True: every size of an argument does at once.
         False: none does.
+    sizes: policies of the sizes of arguments, by parameter, part and dimension: "open" (never a
+        constant: a line that makes one raises ConstraintViolation), "fixed" (a graph for each),
+        `Bucket` or `PadTo`. They count for more than `dynamic`, and a tensor's marks for more yet.
     debug: print each graph, the bytecode before and after, and the guards.
     debug_function: capture functions of this name only; all others run as they are. None: the
         variable FLAMBEAU_DEBUG_FUNCTION, if it is set.
@@ -54,6 +57,7 @@ class Options:
     never_slower: bool = True
     nopython: bool = False
     dynamic: bool | None = None
+    sizes: Mapping[str, Any] | None = dataclasses.field(default=None, hash=False)
     debug: bool = False
     debug_function: str | None = None
     record_failures: str | None = None

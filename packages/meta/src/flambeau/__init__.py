@@ -18,13 +18,16 @@ from flambeau.__about__ import __version__
 if TYPE_CHECKING:
     from flambeau_aot import AotError as AotError
     from flambeau_capture import BackendError as BackendError
+    from flambeau_capture import Bucket as Bucket
     from flambeau_capture import CaptureError as CaptureError
     from flambeau_capture import CaptureWarning as CaptureWarning
     from flambeau_capture import CompileProfiler as CompileProfiler
     from flambeau_capture import ConstraintViolation as ConstraintViolation
     from flambeau_capture import Dim as Dim
     from flambeau_capture import ExportError as ExportError
+    from flambeau_capture import PadTo as PadTo
     from flambeau_capture import RecompileError as RecompileError
+    from flambeau_capture import SizePolicyError as SizePolicyError
     from flambeau_capture import Unsupported as Unsupported
     from flambeau_capture import allow_in_graph as allow_in_graph
     from flambeau_capture import assume_constant_result as assume_constant_result
@@ -112,10 +115,10 @@ _NAMES = {
     "flambeau.tracing.trace": "trace",
     "flambeau_aot": "AotError",
     "flambeau_capture": (
-        "BackendError CaptureError CaptureWarning CompileProfiler ConstraintViolation Dim "
-        "ExportError RecompileError Unsupported allow_in_graph assume_constant_result disable "
-        "disallow_in_graph get_stance graph_break is_compiling mark_dynamic mark_static "
-        "maybe_mark_dynamic reset run set_stance substitute_in_graph"
+        "BackendError Bucket CaptureError CaptureWarning CompileProfiler ConstraintViolation Dim "
+        "ExportError PadTo RecompileError SizePolicyError Unsupported allow_in_graph "
+        "assume_constant_result disable disallow_in_graph get_stance graph_break is_compiling "
+        "mark_dynamic mark_static maybe_mark_dynamic reset run set_stance substitute_in_graph"
     ),
     "flambeau_inductor": "CacheWarning CompilerFailed CompilerNotFound InductorError",
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
 
@@ -183,3 +185,41 @@ def symbolic(name: str) -> Any:
     module: Any = functions
     found = getattr(module, name, None)
     return getattr(module.sympy, name) if found is None else found
+
+
+def size_expression(size: Any) -> Any:
+    """A size as an expression of symbols; a number where it is one."""
+    expression = size.node.expr if isinstance(size, torch.SymInt) else size
+    return int(expression) if getattr(expression, "is_Integer", False) else expression
+
+
+def size_hint(size: Any) -> int:
+    """A size in the call that a graph is compiled for."""
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+
+
+def fake_of_size(fake: Any, sizes: Mapping[int, int], order: Sequence[int]) -> Any:
+    """A fake tensor like another with these sizes of dimensions, dense in an order of them."""
+    with fake.fake_mode:
+        shape = [sizes.get(dim, fake.shape[dim]) for dim in order]
+        made = torch.empty(shape, dtype=fake.dtype, device=fake.device)
+        made = made.permute(sorted(range(len(shape)), key=list(order).__getitem__)).detach()
+        return made.requires_grad_(fake.requires_grad)
+
+
+def propagate(gm: fx.GraphModule) -> None:
+    """Compute what the nodes of a graph are anew, of its placeholders' values."""
+    fakes = [node.meta["val"] for node in gm.graph.find_nodes(op="placeholder")]
+    mode = next(each.fake_mode for each in fakes if hasattr(each, "fake_mode"))
+    grad = torch.is_grad_enabled()
+    try:
+        with mode:
+            for node in gm.graph.nodes:
+                if not node.op.startswith("call_"):
+                    continue
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+                method = node.op == "call_method"
+                call = getattr(args[0], node.target) if method else node.target
+                node.meta["val"] = call(*args[method:], **kwargs)
+    finally:
+        torch.set_grad_enabled(grad)

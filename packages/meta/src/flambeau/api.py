@@ -41,6 +41,7 @@ class Recipe(TypedDict, total=False):
     backend: str | Callable[..., Any]
     fullgraph: bool
     dynamic: bool | None
+    sizes: Mapping[str, Any] | None
     mode: str | None
     options: Mapping[str, object] | None
     verify: bool | int
@@ -60,6 +61,7 @@ def compile(
     backend: str | Callable[..., Any] = "inductor",
     fullgraph: bool = False,
     dynamic: bool | None = None,
+    sizes: Mapping[str, Any] | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
     verify: bool | int = False,
@@ -69,6 +71,8 @@ def compile(
     backend: a name of `list_backends()` or `backend(gm, example_inputs) -> callable`.
     fullgraph: what cannot be captured or compiled is an error that names the user's line, instead
     of a part of the program that runs as before.
+    sizes: what is done about sizes of arguments that vary, by parameter, part and dimension:
+    "open", "fixed", `Bucket(...)` or `PadTo(...)`, as in `{"tokens": {1: flambeau.Bucket()}}`.
     mode: a named set of options. options: single ones, by name or, where two stages have the same
     name, as `stage.name`; they win over the mode's. A backend that is not built in is given them
     as `options=`, all but those spelled `capture.name`.
@@ -78,8 +82,9 @@ def compile(
 
     With FLAMBEAU_DISABLE=1 in the environment everything runs as it is.
 
-    Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known, and
-    BadOption for a value that an option cannot have.
+    Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known,
+    BadOption for a value that an option cannot have, and SizePolicyError for what `sizes` cannot
+    say.
     """
     check_variables()
     for follow in (trace.from_environment, logs.from_environment, logs.show_progress):
@@ -93,6 +98,7 @@ def compile(
         "backend": backend,
         "fullgraph": fullgraph,
         "dynamic": dynamic,
+        "sizes": sizes,
         "mode": mode,
         "options": given,
         "verify": verify,
@@ -100,7 +106,7 @@ def compile(
     # a backend that is not ours reads its options itself, but for those of capture in full spelling
     own = given if is_built_in(backend) else of_stage(given, "capture")
     theirs = {key: value for key, value in given.items() if key not in own}
-    choices = choose(mode, own, nopython=fullgraph, dynamic=dynamic)
+    choices = choose(mode, own, nopython=fullgraph, dynamic=dynamic, sizes=sizes)
     recorder = RecordCollector(is_foreign=not is_built_in(backend))
     settings = None
     if os.environ.get(REPRO_AFTER):

@@ -121,7 +121,7 @@ STAGES: Mapping[str, type[Any]] = {
 }
 #: fields that another argument of `compile` sets, or that meta itself fills in
 RESERVED: Mapping[str, frozenset[str]] = {
-    "capture": frozenset({"nopython", "dynamic", "watch"}),
+    "capture": frozenset({"nopython", "dynamic", "sizes", "watch"}),
     "aot": frozenset({"name", "classify"}),
     "inductor": frozenset({"observer"}),
 }
@@ -162,6 +162,7 @@ def choose(
     *,
     nopython: bool = False,
     dynamic: bool | None = None,
+    sizes: Mapping[str, object] | None = None,
 ) -> Choices:
     """The options of the stages: the mode's first, then the caller's on top.
 
@@ -176,4 +177,5 @@ def choose(
         given[stage][name] = checked(stage, name, value)
     for name, value in (("nopython", nopython), ("dynamic", dynamic)):
         given["capture"][name] = checked("capture", name, value)
+    given["capture"]["sizes"] = sizes
     return Choices(**{stage: STAGES[stage](**own) for stage, own in given.items()})

@@ -487,7 +487,3 @@ class _Loop:
                 elif own is not None:
                     grads[place] = known + own
         return [grads[place] for place in wanting]
-
-
-HIGHER_ORDER: dict[str, Callable[..., Any]] = {"cond": cond, "while_loop": while_loop}
-"""By the operator's name, what is called in its place."""

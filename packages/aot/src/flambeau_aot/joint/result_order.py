@@ -75,7 +75,7 @@ def nodes_of_results(effects: Effects, history: History) -> NodesOfResults:
         if (
             (len(groups) == 1 and (behind[node] or len(by_node[node]) > 1))
             or (group.outputs and (between or group.of_one or len(by_node[node]) > 1))
-            or any(node_sequence(targets[t]) >= group.first for t in behind[node])
+            or any(node_sequence(targets[t][0]) >= group.first for t in behind[node])
         ):
             groups.append(_Group([], set(), number))
         groups[-1].add(number, by_node[node], behind[node])
@@ -146,12 +146,16 @@ def _node_order(
     return tuple(place for _, place in sorted(order, key=lambda x: x[0])) if len(order) > 1 else ()
 
 
-def _targets(effects: Effects, history: History) -> dict[int, Any]:
-    """The autograd nodes of the results, and (~primal) of the inputs written to, that gradients of
-    other results go through; an input itself is none."""
-    behind = {other for _, following in history for other in following}
+Edge = tuple[Any, int]
+"""An autograd node and which of its results: a gradient of one goes through none of the others."""
+
+
+def _targets(effects: Effects, history: History) -> dict[int, Edge]:
+    """The edges of the results, and (~primal) of the inputs written to, that gradients of other
+    results go through; an input itself is none."""
+    behind = {edge for node, _ in history for edge in node.next_functions if edge[0] is not None}
     targets = {
-        place: result.grad_fn
+        place: (result.grad_fn, result.output_nr)
         for place, (result, plan) in enumerate(zip(effects.flat, effects.results, strict=True))
         if is_functional(result)
         and not isinstance(plan, (IsInput, LiteralResult, SameResult))
@@ -162,19 +166,20 @@ def _targets(effects: Effects, history: History) -> dict[int, Any]:
     for update in effects.updates:
         wrapper = effects.returned[update.output].wrapper
         if update.differentiable and wrapper is not None:
-            targets[~update.primal] = wrapper.grad_fn
-    return {target: node for target, node in targets.items() if node in behind}
+            targets[~update.primal] = wrapper.grad_fn, wrapper.output_nr
+    return {target: edge for target, edge in targets.items() if edge in behind}
 
 
-def _targets_reached(history: History, targets: Mapping[int, Any]) -> dict[Any, frozenset[int]]:
+def _targets_reached(history: History, targets: Mapping[int, Edge]) -> dict[Any, frozenset[int]]:
     """For each node, the targets that its gradients go through."""
-    at: dict[Any, frozenset[int]] = {}
-    for target, node in targets.items():
-        at[node] = at.get(node, frozenset()) | {target}
+    at: dict[Edge, frozenset[int]] = {}
+    for target, edge in targets.items():
+        at[edge] = at.get(edge, frozenset()) | {target}
     found: dict[Any, frozenset[int]] = {}
     nothing: frozenset[int] = frozenset()
-    for node, following in reversed(history):
-        found[node] = nothing.union(*(found[n] | at.get(n, nothing) for n in following))
+    for node, _ in reversed(history):
+        edges = [edge for edge in node.next_functions if edge[0] is not None]
+        found[node] = nothing.union(*(found[e[0]] | at.get(e, nothing) for e in edges))
     return found
 
 

@@ -11,7 +11,9 @@ from flambeau_capture._torch_compat.fakes import *  # noqa: F403
 from flambeau_capture._torch_compat.foreign import *  # noqa: F403
 from flambeau_capture._torch_compat.modules import *  # noqa: F403
 from flambeau_capture._torch_compat.operators import *  # noqa: F403
+from flambeau_capture._torch_compat.shape_environments import *  # noqa: F403
 from flambeau_capture._torch_compat.special_sizes import *  # noqa: F403
 from flambeau_capture._torch_compat.state import *  # noqa: F403
 from flambeau_capture._torch_compat.symbols import *  # noqa: F403
+from flambeau_capture._torch_compat.unbacked_symbols import *  # noqa: F403
 from flambeau_capture._torch_compat.warned import *  # noqa: F403

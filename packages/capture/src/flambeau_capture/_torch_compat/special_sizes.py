@@ -15,17 +15,14 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from flambeau_capture._torch_compat.dispatching import perform
-from flambeau_capture._torch_compat.symbols import (
+from flambeau_capture._torch_compat.shape_environments import (
     NUMBERS,
-    assume,
-    assumptions,
     data_symbols,
-    hint,
-    known_condition,
     new_environment,
-    symbolic_condition,
     sympy_of_torch,
 )
+from flambeau_capture._torch_compat.symbols import hint, symbolic_condition
+from flambeau_capture._torch_compat.unbacked_symbols import assume, assumptions, known_condition
 
 
 def sizes_among(values: Any) -> Iterator[Any]:

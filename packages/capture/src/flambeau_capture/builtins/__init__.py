@@ -29,5 +29,6 @@ from flambeau_capture.values.higher_order import (
     autograd_function,
     context_managers,
     control_flow,
+    scans,
     transforms,
 )

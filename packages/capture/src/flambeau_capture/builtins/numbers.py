@@ -37,7 +37,8 @@ from flambeau_capture.values.tensors import open_choices
 from flambeau_capture.values.tensors.data_numbers import is_as_in_general, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.number_ranges import note_computation
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known, open_text
+from flambeau_capture.values.tensors.open_text import open_text
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known
 from flambeau_capture.values.tensors.tensor import TensorValue, is_whole, known_number
 
 _FALSE, _TRUE, _NONE, _ONE = Constant(False), Constant(True), Constant(None), Constant(1)

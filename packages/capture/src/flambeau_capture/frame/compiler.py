@@ -26,7 +26,13 @@ from flambeau_capture.breaks import REASONS, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.builtins.tensors.torch_functions import is_packed_call
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.names import EntryNames
-from flambeau_capture.errors import BackendError, CaptureFault, ConstraintViolation, RecompileError
+from flambeau_capture.errors import (
+    BackendError,
+    CaptureFault,
+    ConstraintViolation,
+    RecompileError,
+    SizePolicyError,
+)
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
 from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.frame.entry_lifetimes import Lifetime
@@ -235,7 +241,7 @@ class FrameCompiler:
         conversion = FrameConversion(self, frame, cache)
         try:
             return conversion.run()
-        except ConstraintViolation:
+        except (ConstraintViolation, SizePolicyError):
             raise
         except (Unsupported, BackendError) as error:
             self._interrupted(conversion, error)

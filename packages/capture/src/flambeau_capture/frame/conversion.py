@@ -52,7 +52,7 @@ from flambeau_capture.emit.frame import (
 )
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
-from flambeau_capture.errors import BackendError, ConstraintViolation
+from flambeau_capture.errors import BackendError, ConstraintViolation, SizePolicyError
 from flambeau_capture.frame.eager_rerun import (
     AsItIs,
     CallsThatRaise,
@@ -64,6 +64,7 @@ from flambeau_capture.frame.eager_rerun import (
 )
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.graph_calls import Raising, with_inference_state
+from flambeau_capture.frame.padded_inputs import note_padding
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
@@ -148,7 +149,7 @@ class FrameConversion:
             except CaptureAgain as again:
                 again.note()
                 stop_at = reason = None
-            except ConstraintViolation:
+            except (ConstraintViolation, SizePolicyError):
                 raise
             except _MAYBE_OF_SYMBOLS as error:
                 self._without_symbols(error)
@@ -375,6 +376,7 @@ class FrameConversion:
         ):
             raise CaptureAgain(check_less)
         module.meta["assumed"] = tuple(session.assumed)
+        note_padding(converter.dynamics, self.code, graph, module, inputs, bool(chain))
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed
         for source, value in session.shapes.numbers().items():

@@ -8,15 +8,23 @@ nothing that is not marked.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.frame.size_marks import ANY, FROM_ONE, Bounds, marked_dims, required_dims
+from flambeau_capture.frame.size_policies import (
+    OPEN,
+    Padding,
+    Policy,
+    SizePolicies,
+    opened,
+    padding,
+)
 from flambeau_capture.graph.symbolic_shapes import LARGEST
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.resume_runtime import CALLEE
@@ -39,114 +47,6 @@ from flambeau_capture.source import (
     Source,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-MARK = "__flambeau__"
-DISABLED, IN_GRAPH, BREAK, REST = "disabled", "in graph", "break", "rest of a frame"
-
-
-def is_compiling() -> bool:
-    """False when run; code under capture sees True."""
-    return False
-
-
-def graph_break() -> None:
-    """End the graph here."""
-
-
-graph_break.__dict__[MARK] = BREAK
-
-
-#: attributes of a tensor, of types that `torch.load` takes by default
-_DYNAMIC, _STATIC = "_flambeau_dynamic_dims", "_flambeau_static_dims"
-_REQUIRED = "_flambeau_required_dims"
-
-
-def mark_dynamic(
-    tensor: Any, dim: int | tuple[int, ...], min: int | None = None, max: int | None = None
-) -> None:
-    """Leave a dimension (or several) of a tensor open when code is made for it.
-
-    min, max: bounds, both included, outside of which other code is made. Size 0 is never left open,
-    and 1 only with a min of 1, where nothing that is decided says otherwise. Whatever `dynamic` is,
-    the mark holds. Raises ConstraintViolation in a call in which the program makes a constant of
-    the size: `maybe_mark_dynamic` does not.
-    """
-    maybe_mark_dynamic(tensor, dim, min, max)
-    setattr(tensor, _REQUIRED, {*getattr(tensor, _REQUIRED, ()), *_dims(tensor, dim)})
-
-
-def maybe_mark_dynamic(
-    tensor: Any, dim: int | tuple[int, ...], min: int | None = None, max: int | None = None
-) -> None:
-    """Leave a dimension (or several) of a tensor open as `mark_dynamic` does, where the program
-    lets it be."""
-    if min is not None and max is not None and min > max:
-        raise ValueError(f"min {min} is greater than max {max}")
-    marks = dynamic_dims(tensor) | dict.fromkeys(_dims(tensor, dim), (min, max))
-    setattr(tensor, _DYNAMIC, marks)
-    setattr(tensor, _STATIC, set(static_dims(tensor) - marks.keys()))
-
-
-def mark_static(tensor: Any, dim: int | tuple[int, ...] | None = None) -> None:
-    """Keep a dimension of a tensor (None: all of them) a constant of its graphs."""
-    every = tuple(range(tensor.dim()))
-    marked = set(every if dim is None else _dims(tensor, dim))
-    setattr(tensor, _STATIC, marked | static_dims(tensor))
-    kept = {one: bounds for one, bounds in dynamic_dims(tensor).items() if one not in marked}
-    setattr(tensor, _DYNAMIC, kept)
-    setattr(tensor, _REQUIRED, set(getattr(tensor, _REQUIRED, ())) - marked)
-
-
-@contextlib.contextmanager
-def marks_kept(tensor: Any) -> Iterator[None]:
-    """After it, a tensor has the marks of ours that it had before."""
-    marks = _DYNAMIC, _STATIC, _REQUIRED
-    before = {name: vars(tensor)[name] for name in marks if name in vars(tensor)}
-    try:
-        yield
-    finally:
-        for name in marks:
-            vars(tensor).pop(name, None)
-        vars(tensor).update(before)
-
-
-def _dims(tensor: Any, dim: int | tuple[int, ...]) -> tuple[int, ...]:
-    rank = tensor.dim()
-    found = (dim,) if isinstance(dim, int) else tuple(dim)
-    for one in found:
-        if not -rank <= one < rank:
-            raise IndexError(f"dimension {one} of a tensor with {rank} dimensions")
-    return tuple(one % rank for one in found)
-
-
-def dynamic_dims(tensor: Any) -> dict[int, Bounds]:
-    """The dimensions that our marks leave open, and their bounds."""
-    return dict(getattr(tensor, _DYNAMIC, ()))
-
-
-def static_dims(tensor: Any) -> frozenset[int]:
-    return frozenset(getattr(tensor, _STATIC, ()))
-
-
-def marked_dims(tensor: Any) -> tuple[dict[int, Bounds], frozenset[int]]:
-    """The dimensions that any mark leaves open, and those that one keeps fixed: ours count for
-    more than those for torch's own compiler."""
-    theirs, kept = compat.foreign_dims(tensor)
-    ours, fixed = dynamic_dims(tensor), static_dims(tensor)
-    left = {dim: bounds for dim, bounds in theirs.items() if dim not in fixed}
-    return left | ours, fixed | (kept - ours.keys())
-
-
-def required_dims(tensor: Any) -> frozenset[int]:
-    """The dimensions that the program is not to make constants of, by our marks or torch's."""
-    theirs = compat.required_dims(tensor) - static_dims(tensor)
-    return frozenset(getattr(tensor, _REQUIRED, ())) | theirs
-
-
-Bounds = tuple[int | None, int | None]
-ANY: Bounds = (None, None)
-FROM_ONE: Bounds = (1, None)
 _NOTHING = 0  # the address of no object
 KINDS = frozenset({"sizes", "integers", "floats", "data"})
 #: steps to a number that run none of the program's code and mean the same whoever takes them
@@ -208,6 +108,7 @@ class DynamismTracker:
     """What one compiled callable knows of what varies."""
 
     def __init__(self, choice: bool | None, backend: Any) -> None:
+        self.policies: SizePolicies | None = None
         self._taken = kinds_taken(backend)
         #: a graph of it that raises has written to nothing, and is run again as it is
         self.writes_last = bool(getattr(backend, "writes_last", False))
@@ -322,8 +223,25 @@ class DynamismTracker:
             return {}
         marked, fixed = marked_dims(tensor)
         found = self._varying_dims(code, source, tensor) if self._allowed(code) else {}
+        if policies := self.policies_of(code, source, tensor):
+            found = {dim: bounds for dim, bounds in found.items() if dim not in policies}
+            found |= opened(policies, tuple(tensor.shape))
         found |= {dim: bounds for dim, bounds in marked.items() if 0 <= dim < tensor.dim()}
         return {dim: bounds for dim, bounds in found.items() if dim not in fixed}
+
+    def policies_of(
+        self, code: CodeType, source: Source, tensor: torch.Tensor
+    ) -> dict[int, Policy]:
+        """What `sizes=` says of a tensor's dimensions."""
+        return {} if self.policies is None else self.policies.of(code, source, tensor.dim())
+
+    def padding(self, code: CodeType, source: Source, tensor: torch.Tensor) -> Padding:
+        """The dimensions of an argument that are padded, where no mark says another thing."""
+        if self.policies is None or not isinstance(tensor, torch.Tensor):
+            return {}
+        marked, fixed = marked_dims(tensor)
+        found = padding(self.policies_of(code, source, tensor), tuple(tensor.shape))
+        return {dim: one for dim, one in found.items() if dim not in marked and dim not in fixed}
 
     def _varying_dims(
         self, code: CodeType, source: Source, tensor: torch.Tensor
@@ -359,6 +277,11 @@ class DynamismTracker:
         cut = compat.strides_of_their_own(tensor) - strided
         strided |= cut
         return bool(new or cut)
+
+    def required(self, code: CodeType, source: Source, tensor: torch.Tensor) -> frozenset[int]:
+        """The dimensions that the program is not to make constants of."""
+        policies = self.policies_of(code, source, tensor)
+        return required_dims(tensor) | {dim for dim, one in policies.items() if one == OPEN}
 
     def strides(self, code: CodeType, source: Source, tensor: torch.Tensor) -> frozenset[int]:
         """The dimensions whose strides are open, whatever the sizes are."""

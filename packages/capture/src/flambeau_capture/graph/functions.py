@@ -230,6 +230,26 @@ def while_call(test: Body, body: Body, counts: tuple[int, int, int], *tensors: T
     return tuple(tensor.clone() if id(tensor) in given else tensor for tensor in state)
 
 
+def scan_call(body: Body, carried: int, sliced: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """What a step carries out after the last slice of tensors, and what else it gives, stacked. The
+    first tensors are carried, the next gone through; the step takes the others as they are. Whoever
+    traces it sees torch's own operator."""
+    state, xs = tensors[:carried], tensors[carried : carried + sliced]
+    more = tensors[carried + sliced :]
+    if compat.foreign_modes():
+        step = _of_places(tensors, body, tuple(range(len(tensors))))
+        kept = tuple(each for each in more if isinstance(each, Tensor))
+        return tuple(torch.ops.higher_order.scan(step, list(state), list(xs), kept))
+    rows = []
+    for place in range(len(xs[0])):
+        found = body(*state, *(x[place] for x in xs), *more)
+        state = found[:carried]
+        rows.append(found[carried:])
+    given = {id(tensor) for tensor in tensors}
+    last = (tensor.clone() if id(tensor) in given else tensor for tensor in state)
+    return (*last, *map(torch.stack, zip(*rows)))
+
+
 FREED = "freed by a derivative"
 """What the history of a tensor says of the nodes that a derivative inside of the graph has run and
 not kept, to whoever traces the call: a later pass may not come to what they have saved."""

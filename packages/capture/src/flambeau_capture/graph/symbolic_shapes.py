@@ -8,7 +8,6 @@ at the end; what cannot be said as one fixes the symbols in it to their present 
 
 from __future__ import annotations
 
-import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +18,15 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.errors import ConstraintViolation
+from flambeau_capture.graph.size_expressions import (
+    RELATIONS,
+    call_of,
+    leaves_of,
+    owners,
+    python_text,
+    said_number,
+    symbols_of,
+)
 from flambeau_capture.guards import (
     GuardSet,
     Inexpressible,
@@ -28,7 +36,7 @@ from flambeau_capture.guards import (
     size_program,
     within,
 )
-from flambeau_capture.guards.sizes import OPERATIONS, Relation
+from flambeau_capture.guards.sizes import Relation
 from flambeau_capture.source import ConstantSource, NumberOf, SizeOf, Source, SymbolExprSource
 
 if TYPE_CHECKING:
@@ -93,7 +101,7 @@ class SymbolicShapes:
             return None
         names = {symbol: f"n{index}" for index, symbol in enumerate(symbols)}
         try:
-            text = f"lambda {', '.join(names.values())}: {_python(expr, names)}"
+            text = f"lambda {', '.join(names.values())}: {python_text(expr, names)}"
         except Inexpressible:
             return None
         compute: Callable[..., int] = eval(compile(text, "<flambeau number>", "eval"))
@@ -145,8 +153,9 @@ class SymbolicShapes:
             line = compat.made_constant(self._graph.fake_mode, symbol)
             if line is not None:
                 raise ConstraintViolation(
-                    f"{label} is marked with mark_dynamic, and this program makes it "
-                    f"{self._values[symbol]}:\n{line}\nmend that line, or use maybe_mark_dynamic"
+                    f'{label} is marked with mark_dynamic, or "open" by sizes=, and this program '
+                    f"makes it {self._values[symbol]}:\n{line}\n"
+                    f"mend that line, or use maybe_mark_dynamic"
                 )
 
     def number(self, value: int | float, source: Source) -> Any:
@@ -179,9 +188,9 @@ class SymbolicShapes:
     def bind(self, node: fx.Node, result: Any) -> None:
         """Note which node has the unbacked symbols of a result that are new. Raises Inexpressible
         where one is no size of a tensor of it, and no number."""
-        for symbol, place in _owners(node, result):
+        for symbol, place in owners(node, result):
             self._by_data.setdefault(symbol, place)
-        missing = {s for each in _leaves(result) for s in _symbols(each)} - self._by_data.keys()
+        missing = {s for each in leaves_of(result) for s in symbols_of(each)} - self._by_data.keys()
         if missing:
             raise Inexpressible(f"{min(map(str, missing))} of {node.name}")
 
@@ -193,7 +202,7 @@ class SymbolicShapes:
             place = self._by_data.get(symbol)
             found = None if known is None or place is None else known(*place)
             if found is None or type(found) is float:
-                raise Break("FB0002", f"{_said(number, place)}, which Python needs")
+                raise Break("FB0002", f"{said_number(number, place)}, which Python needs")
             compat.assume(compat.symbolic_integer(self._graph.fake_mode, symbol, None) == found)
 
     def assumptions(self, made: bool) -> Iterator[fx.Node]:
@@ -221,7 +230,7 @@ class SymbolicShapes:
             for part in expr.args:
                 yield from self.condition(part)
             return
-        relation = _RELATIONS.get(type(expr).__name__)
+        relation = RELATIONS.get(type(expr).__name__)
         if relation is None:
             raise Inexpressible(str(expr))
         sides = tuple(self._spell(side) for side in expr.args)
@@ -230,7 +239,7 @@ class SymbolicShapes:
     def sides(self, condition: torch.SymBool) -> tuple[Callable[[Any, Any], Any], list[Any]] | None:
         """The comparison that a condition is, and the numbers that it compares."""
         expr = compat.expression(condition)
-        relation = _RELATIONS.get(type(expr).__name__)
+        relation = RELATIONS.get(type(expr).__name__)
         if relation is None:
             return None
         mode = self._graph.fake_mode
@@ -258,7 +267,7 @@ class SymbolicShapes:
         if expr.is_Symbol:
             made = self._placeholder(expr)
         else:
-            call, number_call = _call_of(expr), self._graph.number_call
+            call, number_call = call_of(expr), self._graph.number_call
             made, *parts = [self._spell(arg) for arg in expr.args]
             for part in parts:
                 made = number_call(call, (made, part))
@@ -302,7 +311,7 @@ class SymbolicShapes:
         if expr.is_Symbol:
             return self._source_of(expr)
         try:
-            fn = _call_of(expr)
+            fn = call_of(expr)
         except Inexpressible:
             return None
         found, *parts = [self._origin(arg) for arg in expr.args]
@@ -495,76 +504,3 @@ class SymbolicShapes:
         if place is None or place.what == "STRIDE":
             return None
         return SizeOf(place.source, place.dim) if place.what == "SIZE" else place.source
-
-
-_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "Equality": operator.eq,
-    "Unequality": operator.ne,
-    "LessThan": operator.le,
-    "StrictLessThan": operator.lt,
-    "GreaterThan": operator.ge,
-    "StrictGreaterThan": operator.gt,
-}
-
-
-def _leaves(result: Any) -> Iterator[Any]:
-    """Tensors and symbolic numbers of a result."""
-    if isinstance(result, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
-        yield result
-    elif isinstance(result, tuple | list):
-        for item in result:
-            yield from _leaves(item)
-
-
-def _symbols(leaf: Any) -> set[Any]:
-    """The unbacked symbols of one of those."""
-    parts = (*leaf.shape, *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,)
-    return set().union(*(compat.own_data_symbols(part) for part in parts))
-
-
-def _owners(node: fx.Node, result: Any) -> Iterator[tuple[Any, tuple[fx.Node, int | None]]]:
-    """The symbols that are a size of a tensor, or a number, of a node's result."""
-    if isinstance(result, torch.Tensor):
-        parts: Iterable[tuple[Any, int | None]] = ((n, dim) for dim, n in enumerate(result.shape))
-    else:
-        parts = [(result, None)]
-    for number, dim in parts:
-        if compat.own_data_symbols(number) and compat.expression(number).is_Symbol:
-            yield compat.expression(number), (node, dim)
-
-
-def _said(number: Any, place: tuple[fx.Node, int | None] | None) -> str:
-    """A number that depends on data in words: what made it, and on which line of the program."""
-    if place is None:
-        return str(number)
-    node, dim = place
-    name = getattr(node.target, "__name__", str(node.target))
-    what = f"the number that {name}() reads" if dim is None else f"a size that {name}() gives"
-    lines = [x.strip() for x in node.meta.get("stack_trace", "").splitlines() if x.strip()]
-    line = f" at `{lines[-1]}`" if lines else ""
-    exact = compat.expression(number).is_Symbol
-    return f"{'' if exact else 'what is computed of '}{what}{line}"
-
-
-def _python(expr: Any, names: Mapping[Any, str]) -> str:
-    """An integer expression as Python computes it."""
-    if expr.is_Integer:
-        return f"({int(expr)})"
-    if expr.is_Symbol:
-        return names[expr]
-    if _call_of(expr) is operator.pow:
-        return f"({_python(expr.args[0], names)} ** {int(expr.args[1])})"
-    return OPERATIONS[type(expr).__name__].text([_python(part, names) for part in expr.args])
-
-
-def _call_of(expr: Any) -> Callable[[Any, Any], Any]:
-    """What a node calls for an expression, one operand after the other."""
-    kind = type(expr).__name__
-    if kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
-        return operator.pow
-    if kind in ("Max", "Min"):  # Python's own would ask which is the larger
-        return torch.sym_max if kind == "Max" else torch.sym_min
-    call = OPERATIONS[kind].call if kind in OPERATIONS else None
-    if call is None:
-        raise Inexpressible(f"{kind} in {expr}")
-    return call

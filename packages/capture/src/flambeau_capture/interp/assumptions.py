@@ -16,7 +16,7 @@ from weakref import WeakMethod
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import UserLine
 from flambeau_capture.effects.side_effects import SideEffects
-from flambeau_capture.frame.dynamism import DynamismTracker, required_dims
+from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.guards.equality import PLAIN
@@ -74,8 +74,8 @@ class Assumptions:
         return self._dynamics.strides(self._code, source, tensor)
 
     def require_open(self, source: Source, tensor: Any, sizes: Sequence[Any]) -> None:
-        """Of the sizes of a tensor some are not to become constants, by marks of the program."""
-        dims = sorted(required_dims(tensor))
+        """Of the sizes of a tensor some are not to become constants, by marks or policies."""
+        dims = sorted(self._dynamics.required(self._code, source, tensor))
         labels = {f"dimension {dim} of {source.name()}": sizes[dim] for dim in dims}
         self.shapes.require(labels, WeakMethod(self._innermost_line))
 

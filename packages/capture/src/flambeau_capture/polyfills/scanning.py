@@ -107,17 +107,28 @@ def refuse(what: str) -> None:
     raise NotImplementedError(what)
 
 
+def looped(step: Callable[[Any, Any], Any], init: Any, xs: Any) -> tuple[Any, Any]:
+    """Never run: code under capture gets a loop that each call runs as often as there are slices
+    along the first dimension. In: a function from what is carried and a slice to what is carried on
+    and what else it gives. Out: what is carried out, and the rest, stacked."""
+    raise NotImplementedError
+
+
 def map_slices(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
     """`map`: what a function gives for each slice along the first dimension, stacked."""
     leaves, spec = pytree.tree_flatten(xs)
-    _check_slices(leaves, 0)
-    steps = [
-        pytree.tree_flatten(f(pytree.tree_unflatten([leaf[i] for leaf in leaves], spec), *args))
-        for i in range(leaves[0].shape[0])
-    ]
-    stacked = _stacked([found for found, _ in steps])
+    length = _count_slices(leaves, 0)
+    if is_open(length) or length > LONGEST:
+        _, found = looped(lambda nothing, x: (nothing, f(x, *args)), (), xs)
+        stacked, shape = pytree.tree_flatten(found)
+    else:
+        steps = [
+            pytree.tree_flatten(f(pytree.tree_unflatten([leaf[i] for leaf in leaves], spec), *args))
+            for i in range(length)
+        ]
+        stacked, shape = _stacked([found for found, _ in steps]), steps[0][1]
     _check_history([*leaves, *pytree.tree_leaves(args)], stacked)
-    return pytree.tree_unflatten(stacked, steps[0][1])
+    return pytree.tree_unflatten(stacked, shape)
 
 
 def scan(
@@ -135,31 +146,38 @@ def scan(
         refuse("a scan that carries what is no tensor")
     if leaves and isinstance(leaves[0], torch.Tensor) and dim < 0:
         dim += leaves[0].dim()
-    _check_slices(leaves, dim)
-    length = leaves[0].shape[dim]
-    carry, steps, shape = init, [], carried
-    for i in range(length - 1, -1, -1) if reverse else range(length):
-        given = pytree.tree_unflatten([leaf.select(dim, i) for leaf in leaves], spec)
-        carry, out = combine_fn(carry, given)
-        after, now = pytree.tree_flatten(carry)
-        if now != carried or [_metadata(x) for x in after] != [_metadata(x) for x in before]:
-            refuse("a scan that changes the metadata of what it carries")
-        found, shape = pytree.tree_flatten(out)
-        steps.append(found)
-    stacked = _stacked(steps[::-1] if reverse else steps)
+    length = _count_slices(leaves, dim)
+    if is_open(length) or length > LONGEST:
+        given = [torch.movedim(leaf, dim, 0) for leaf in leaves]
+        given = [leaf.flip(0) for leaf in given] if reverse else given
+        carry, found = looped(combine_fn, init, pytree.tree_unflatten(given, spec))
+        stacked, shape = pytree.tree_flatten(found)
+        stacked = [x.flip(0) for x in stacked] if reverse else stacked
+    else:
+        carry, steps, shape = init, [], carried
+        for i in range(length - 1, -1, -1) if reverse else range(length):
+            given = pytree.tree_unflatten([leaf.select(dim, i) for leaf in leaves], spec)
+            carry, out = combine_fn(carry, given)
+            after, now = pytree.tree_flatten(carry)
+            if now != carried or [_metadata(x) for x in after] != [_metadata(x) for x in before]:
+                refuse("a scan that changes the metadata of what it carries")
+            found, shape = pytree.tree_flatten(out)
+            steps.append(found)
+        stacked = _stacked(steps[::-1] if reverse else steps)
     _check_history([*before, *leaves], [*pytree.tree_leaves(carry), *stacked])
     moved = [torch.movedim(x, 0, dim) if dim and dim < x.dim() else x for x in stacked]
     return carry, pytree.tree_unflatten(moved, shape)
 
 
-def _check_slices(leaves: list[Any], dim: int) -> None:
+def _count_slices(leaves: list[Any], dim: int) -> int:
     if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         refuse("a loop over what is no tensor")
     if any(dim < 0 or leaf.dim() <= dim for leaf in leaves):
         refuse("a loop over a dimension that is not there")
-    lengths = {leaf.shape[dim] for leaf in leaves}
-    if len(lengths) != 1 or not 0 < leaves[0].shape[dim] <= LONGEST:
-        refuse("a loop over slices of several counts, over none, or over very many")
+    length: int = leaves[0].shape[dim]
+    if any(leaf.shape[dim] != length for leaf in leaves[1:]) or not length > 0:
+        refuse("a loop over slices of several counts, or over none")
+    return length
 
 
 def _stacked(steps: list[list[Any]]) -> list[Any]:

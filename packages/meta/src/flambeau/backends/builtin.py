@@ -115,6 +115,12 @@ def _repro(backend: Backend, request: Request) -> Backend:
     return with_repro(backend, request)
 
 
+def _padding(backend: Backend, request: Request) -> Backend:
+    from flambeau.backends.padding import padding  # which most programs do without
+
+    return padding(backend, request)
+
+
 def _verify(backend: Backend, request: Request) -> Backend:
     from flambeau.testing.verification import verified  # as above
 
@@ -138,6 +144,7 @@ LAYERS += (
         lambda backend, request: by_buckets(backend),
         lambda request: request.traits.divided,
     ),
+    Layer("padding", _padding, lambda request: request.choices.capture.sizes),
     Layer("never_slower", never_slower, lambda request: request.never_slower),
     Layer("repro", _repro, lambda request: request.repro),
     Layer("verify", _verify, lambda request: request.verify),

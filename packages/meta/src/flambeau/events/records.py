@@ -67,7 +67,8 @@ class Report(Shown):
     as they are because that was measured to be faster. backend_errors: what a backend of the user's
     own raised. program_errors: graphs that no stage could compile because the program raises there,
     without a compiler too. narrowed: functions whose graphs were made again with less left open, as
-    a stage did not take a size, a number or what depends on data; why.
+    a stage did not take a size, a number or what depends on data; why. unpadded: graphs whose
+    arguments were to be padded, and are not; why.
     """
 
     records: tuple[GraphRecord, ...] = ()
@@ -81,6 +82,7 @@ class Report(Shown):
     backend_errors: tuple[str, ...] = ()
     program_errors: tuple[StageFailure, ...] = ()
     narrowed: tuple[str, ...] = ()
+    unpadded: tuple[str, ...] = ()
 
     @property
     def internal_errors(self) -> tuple[str, ...]:
@@ -136,7 +138,7 @@ class Report(Shown):
         numbers = "graphs guards kernels fused_ops externs no_kernel seconds "
         numbers += "saved_bytes saved_bytes_save_all"
         texts = "breaks fallbacks skipped internal_errors backend_errors races settled "
-        texts += "program_errors narrowed"
+        texts += "program_errors narrowed unpadded"
         return {
             **{name: getattr(self, name) for name in numbers.split()},
             **{name: [*map(str, getattr(self, name))] for name in texts.split()},
@@ -155,6 +157,7 @@ class Report(Shown):
         lines += [f"  disk cache: {text}" for each in self.records for text in each.cache_faults]
         lines += [f"  left to Python: {text}" for text in self.skipped]
         lines += [f"  made again: {text}" for text in self.narrowed]
+        lines += [f"  not padded: {text}" for text in self.unpadded]
         lines += [f"  backend failed: {text}" for text in self.backend_errors]
         if self.faults:
             lines.append(f"  {counted(len(self.faults), 'fault')} of the compiler:")
@@ -239,6 +242,10 @@ class RecordCollector:
         """One more failure of the compiler itself."""
         self._note("faults", fault)
         self.watch.publish("fault", fault)
+
+    def unpadded(self, text: str) -> None:
+        """One more graph is not padded, as `sizes=` has it."""
+        self._note("unpadded", text)
 
     def race(self, text: str) -> None:
         """One more graph was given to the fastest of several backends."""

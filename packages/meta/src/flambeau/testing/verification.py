@@ -29,7 +29,8 @@ def verified(backend: Backend, request: Request) -> Backend:
 
     def checked(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         kept = copied_graph(gm)  # a backend may rewrite the graph that it is given
-        return Verified(kept, backend(gm, example_inputs), request)
+        padded = "padding" in gm.meta
+        return Verified(kept, backend(gm, example_inputs), request, padded)
 
     return checked
 
@@ -37,7 +38,14 @@ def verified(backend: Backend, request: Request) -> Backend:
 class Verified:
     """A compiled graph that is checked in its first calls."""
 
-    def __init__(self, gm: fx.GraphModule, compiled: Callable[..., Any], request: Request) -> None:
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        compiled: Callable[..., Any],
+        request: Request,
+        padded: bool = False,
+    ) -> None:
+        self.padded = padded
         self.gm = gm
         self.by = request.by
         self.choices = request.choices
@@ -84,4 +92,6 @@ class Verified:
                 return stage, "" if node is None else user_line(node)
             if backend == self.by:
                 break
+        if self.padded:
+            return "padding (it is right at the sizes of the call)", ""
         return "compiling (it is right when it is compiled again)", ""

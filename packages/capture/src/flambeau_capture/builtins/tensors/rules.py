@@ -46,6 +46,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (sized_by_data.interpolate, ("interpolate",)),
     (sized_by_data.pad_sequence, ("pad_sequence",)),
     (sized_by_data.tensor_split, ("tensor_split",)),
+    (sized_by_data.narrow, ("narrow",)),
     (sized_by_data.cdist, ("cdist",)),
     (sized_by_data.linspace, ("linspace",)),
     (sized_by_data.pack, ("_pack_padded_sequence",)),

@@ -20,7 +20,7 @@ from torch.nn.utils import rnn
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.tensors.nested_lists import tensor_of_open
-from flambeau_capture.frame.dynamism import is_compiling
+from flambeau_capture.frame.function_marks import is_compiling
 from flambeau_capture.graph.functions import ERRORS, require
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills import scanning

@@ -14,7 +14,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.decode import decode
 from flambeau_capture.bytecode.flow import live_at
-from flambeau_capture.frame.dynamism import MARK, REST
+from flambeau_capture.frame.function_marks import MARK, REST
 from flambeau_capture.resume_runtime import Continue
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.argument_errors import check_call, check_method

@@ -21,7 +21,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break
-from flambeau_capture.frame.dynamism import BREAK, DISABLED, IN_GRAPH, MARK, REST
+from flambeau_capture.frame.function_marks import BREAK, DISABLED, IN_GRAPH, MARK, REST
 from flambeau_capture.frame.skip_rules import GRAPH, library_rule
 from flambeau_capture.identity import compares_itself, known_in
 from flambeau_capture.observe.unguarded import unguarded

@@ -25,7 +25,6 @@ from flambeau_capture.graph.functions import (
     select,
     while_call,
 )
-from flambeau_capture.observe.unguarded import of_arguments
 from flambeau_capture.polyfills import scanning
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
@@ -34,7 +33,6 @@ from flambeau_capture.values.functions.call_rules import Action, breaks, handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
 from flambeau_capture.values.tensors.data_numbers import condition_tensor, is_by_data
 from flambeau_capture.values.tensors.graph_calls import record_call, record_result, tensor_call
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 CHECKPOINT_OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")
@@ -58,7 +56,7 @@ def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0025", "checkpoint without use_reentrant")
 
     body = capture_body(tx, "a checkpointed function", lambda _: tx.call(args[0], args[1:], named))
-    if _writes(body):  # it does so once more when it is run again: only torch itself knows when
+    if body_writes(body):  # it does so once more when it is run again: only torch itself knows when
         tx.heap.changed()
         raise Break("FB0025", "a checkpointed function writes to a tensor (batch norm in training)")
     own = {tensor.node for tensor in tensors}
@@ -91,8 +89,8 @@ def _cond(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         capture_body(tx, f"{name} of torch.cond", _calling(tx, given[name], lambda _: operands))
         for name in ("true_fn", "false_fn")
     ]
-    results = [_fakes(side) for side in sides]
-    if _metadata(results[0]) != _metadata(results[1]):
+    results = [body_fakes(side) for side in sides]
+    if metadata(results[0]) != metadata(results[1]):
         return _of_two_sizes(tx, predicate, sides, results)
     tensors: list[fx.Node] = list(dict.fromkeys([*sides[0].lifted, *sides[1].lifted]))
     order = {node: place for place, node in enumerate(tensors)}
@@ -143,8 +141,8 @@ def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         capture_body(tx, f"{name} of while_loop", _calling(tx, given[name], state))
         for name in ("cond_fn", "body_fn")
     ]
-    after = _fakes(sides[1])
-    if _metadata(tuple(after)) != _metadata(before):
+    after = body_fakes(sides[1])
+    if metadata(tuple(after)) != metadata(before):
         raise Break("FB0025", "while_loop changes the metadata of what it carries")
     counts = (len(carried), len(sides[0].lifted), len(sides[1].lifted))
     nodes = [value.node for value in carried]  # type: ignore[attr-defined]
@@ -182,24 +180,17 @@ for _operator, _python in _SAME_IN_PYTHON.items():
 breaks("FB0025", scanning.refuse)
 
 
-of_arguments(scanning.is_open)
-
-
-@handles(scanning.is_open)
-def _is_open(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(isinstance(args[0], SymbolValue))
-
-
 def _calling(
     tx: Tracer, fn: Value, given: Callable[[GraphBuilder], list[Value]]
 ) -> Callable[[GraphBuilder], Value]:
     return lambda body: tx.call(fn, given(body), {})
 
 
-def _writes(body: Captured) -> bool:
+def body_writes(body: Captured) -> bool:
     module = body.node.meta["val"]
     taken = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
-    return any(tensor._version for tensor in taken if not tensor.is_inference()) and any(
+    tensors = [each for each in taken if isinstance(each, torch.Tensor)]  # no open numbers
+    return any(tensor._version for tensor in tensors if not tensor.is_inference()) and any(
         _changes(node) for node in module.graph.nodes
     )
 
@@ -213,13 +204,13 @@ def _changes(node: fx.Node) -> bool:
     )
 
 
-def _fakes(body: Captured) -> Any:
+def body_fakes(body: Captured) -> Any:
     module = body.node.meta["val"]
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
     return fx.node.map_arg(output.args[0], lambda node: node.meta["val"])
 
 
-def _metadata(value: Any) -> Any:
+def metadata(value: Any) -> Any:
     def of_one(leaf: Any) -> Any:
         is_tensor = isinstance(leaf, torch.Tensor)
         return (leaf.dtype, leaf.device, tuple(leaf.shape)) if is_tensor else leaf

@@ -382,12 +382,12 @@ def dimensions_of(key: Value) -> int:
     """How many dimensions a key of an indexing takes."""
     if isinstance(key, TensorValue):
         return key.fake.dim() if key.fake.dtype in (torch.bool, torch.uint8) else 1
-    none = isinstance(key, Constant) and (key.value is None or isinstance(key.value, bool))
+    none = isinstance(key, Constant) and key.cls in (type(None), bool)  # of open numbers, too
     return 0 if none or is_ellipsis(key) else 1
 
 
 def is_ellipsis(key: Value) -> bool:
-    return isinstance(key, Constant) and key.value is ...
+    return isinstance(key, Constant) and key.cls is type(...)
 
 
 def number_as_key(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:

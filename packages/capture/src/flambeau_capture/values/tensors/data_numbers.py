@@ -29,7 +29,7 @@ from flambeau_capture.values.tensors.graph_calls import (
     tensor_call,
     version_of,
 )
-from flambeau_capture.values.tensors.number_ranges import note_computation, range_of
+from flambeau_capture.values.tensors.number_ranges import is_certain, note_computation
 from flambeau_capture.values.tensors.symbolic_numbers import (
     BY_PYTHON,
     SymbolValue,
@@ -237,8 +237,7 @@ MOST_TURNS = 256
 def checked(tx: Tracer, symbol: str, number: Value, says: str) -> bool:
     """Whether a number compares so with zero, which the graph checks where data decides it."""
     if symbol == "!=" and is_by_data(number):
-        low, high = range_of(tx, number)
-        if low > 0 or high < 0:
+        if is_certain(tx, number, lambda low, high: low > 0 or high < 0):
             return True
     condition = symbol_operator(tx, symbol, number, _ZERO)
     if condition is None:

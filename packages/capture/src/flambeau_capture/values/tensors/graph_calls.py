@@ -29,7 +29,7 @@ from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
-from flambeau_capture.values.tensors.number_ranges import limits, range_of
+from flambeau_capture.values.tensors.number_ranges import is_certain, limits
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     are_within,
@@ -425,8 +425,7 @@ def _numbers_fit(
 def _is_checked_within(tx: Tracer, number: SymbolValue, least: float, most: float) -> bool:
     """Whether a float that depends on data is in a range, as what it is computed of says, or as
     the graph checks. No dtype refuses what is infinite, or no number."""
-    low, high = range_of(tx, number)
-    if least <= low and high <= most:
+    if is_certain(tx, number, lambda low, high: least <= low and high <= most):
         return True
     return all(
         compat.known_condition(condition) is True

@@ -9,6 +9,7 @@ open numbers are in the range that a guard gives them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -24,8 +25,8 @@ Range = tuple[float, float]
 _ANY: Range = (-math.inf, math.inf)
 _STEPS = 16
 """Operations that are followed back."""
-_GUARDED = (1.0, 1e6, 1e30)
-"""The size of an open number that a guard sees to: the first of these that it is within."""
+_GUARDED = (1e30, 1e20, 1e6, 1.0)
+"""The size of an open number that a guard sees to: the first of these that is enough."""
 
 
 def note_computation(tx: Tracer, made: Value | None, symbol: str, *operands: Value) -> Value | None:
@@ -35,17 +36,32 @@ def note_computation(tx: Tracer, made: Value | None, symbol: str, *operands: Val
     return made
 
 
-def range_of(tx: Tracer, value: Value, steps: int = _STEPS) -> Range:
-    """The finite numbers that a number can be."""
+def is_certain(tx: Tracer, value: Value, holds: Callable[[float, float], bool]) -> bool:
+    """Whether something holds of the finite numbers from the least to the largest that a number can
+    be, of which a guard on open numbers of the program may be a condition."""
+    for most in _GUARDED:
+        opened: list[SymbolValue] = []
+        if holds(*_range_of(tx, value, most, opened)) and are_within(tx, opened, -most, most):
+            return True
+        if not opened:
+            return False
+    return False
+
+
+def _range_of(
+    tx: Tracer, value: Value, most: float, opened: list[SymbolValue], steps: int = _STEPS
+) -> Range:
+    """The finite numbers that a number can be, where open ones of the program, which are noted, are
+    no larger than `most`."""
     if not isinstance(value, SymbolValue):
         known = value.as_python() if isinstance(value, Constant) else math.nan
         return (float(known), float(known)) if _is_number(known) else _ANY
     if not value.by_data:
-        return _guarded(tx, value)
+        return _within(tx, value, most, opened)
     symbol, operands = tx.shapes.computations.get(compat.expression(value.number), ("", ()))
     if not operands or not steps:
         return _of_dtype(value)
-    ranges = [range_of(tx, each, steps - 1) for each in operands]
+    ranges = [_range_of(tx, each, most, opened, steps - 1) for each in operands]
     if symbol == "abs":
         return 0.0, max(map(abs, ranges[0]))
     if symbol == "/":
@@ -64,15 +80,14 @@ def _is_number(known: Any) -> bool:
     return type(known) in (int, float) and abs(known) < 1e300  # not what is no number
 
 
-def _guarded(tx: Tracer, value: SymbolValue) -> Range:
-    """Of an open number of the program, what a guard says."""
-    if not isinstance(value.number, torch.SymFloat):
+def _within(tx: Tracer, value: SymbolValue, most: float, opened: list[SymbolValue]) -> Range:
+    """Of an open number of the program, what a guard can say."""
+    if not isinstance(value.number, torch.SymFloat) or value.source is None:
         return _ANY
-    size = abs(tx.shapes.present(value.number)) if value.source is not None else math.inf
-    for most in _GUARDED:
-        if size <= most:
-            return (-most, most) if are_within(tx, [value], -most, most) else _ANY
-    return _ANY
+    if abs(tx.shapes.present(value.number)) > most:
+        return _ANY
+    opened.append(value)
+    return -most, most
 
 
 def _with_infinite(of: Range, value: Value) -> Range:

@@ -125,18 +125,18 @@ def _combining(name: str) -> str:
 
 def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer, or a tensor that is one; as
-    `x[:, n : n + 1].select(1, 0)` where n depends on data, for the graph checks a slice's bounds.
-    """
+    `x[:, n : n + 1].select(1, 0)` where n depends on data, or is a tensor of which no copy is laid
+    out as the view is: the graph checks a slice's bounds."""
     if not isinstance(args[0], TensorValue):
         return None
     everything = SliceValue(Constant(None), Constant(None), Constant(None))
     keys = list(args[1].parts()) if isinstance(args[1], TupleValue) else [args[1]]
     dots = [place for place, key in enumerate(keys) if key.cls is type(...)]
     if len(dots) == 1:
-        missing = args[0].fake.dim() - sum(not is_none(key) for key in keys) + 1
+        missing = args[0].fake.dim() - sum(map(dimensions_of, keys))
         keys[dots[0] : dots[0] + 1] = [everything] * missing
     if not all(_is_plain_key(key) for key in keys):
-        return None
+        return _separately(tx, name, args[0], keys, everything)
     found = next((place for place, key in enumerate(keys) if _is_open(tx, key)), None)
     if found is None or sum(not is_none(key) for key in keys) > args[0].fake.dim():
         return None
@@ -152,8 +152,36 @@ def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         kept = graph_call(tx, "call_function", operator.getitem, [kept, TupleValue(rest)], {})
     dim = sum(isinstance(key, SliceValue) or is_none(key) for key in rest[:found])
     if isinstance(position, TensorValue):
-        return _pick(tx, kept, dim, position)
+        picked = _pick(tx, kept, dim, position)
+        return _by_number(tx, name, args[0], keys, found) if picked is None else picked
     return graph_call(tx, "call_method", "select", [kept, Constant(dim), position], {})
+
+
+def _separately(
+    tx: Tracer, name: str, tensor: Value, keys: list[Value], everything: Value
+) -> Value | None:
+    """`x[mask, t]` as `x[:, t][mask]`, which is how torch reads a tensor of one integer."""
+    for place, key in enumerate(keys):
+        if isinstance(key, TensorValue) and _is_plain_key(key) and _is_open(tx, key):
+            before = [everything] * sum(map(dimensions_of, keys[:place]))
+            chosen = select(tx, name, [tensor, TupleValue([*before, key])], {})
+            rest = TupleValue([*keys[:place], *keys[place + 1 :]])
+            if chosen is not None:
+                return graph_call(tx, "call_function", operator.getitem, [chosen, rest], {})
+    return None
+
+
+def _by_number(tx: Tracer, name: str, tensor: Value, keys: list[Value], place: int) -> Value | None:
+    """The same with the number that is read of a tensor among the keys."""
+    position = keys[place]
+    if not isinstance(position, TensorValue) or not _may_be_read(tx):
+        return None
+    keys[place] = read_position(tx, position)
+    return select(tx, name, [tensor, TupleValue(keys)], {})
+
+
+def _may_be_read(tx: Tracer) -> bool:
+    return tx.data_sizes() and tx.graph is tx.graph.outermost
 
 
 def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
@@ -309,12 +337,17 @@ def assign(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     if len(args) != 3:
         return None
     key, value = args[1], args[2]
-    keys = key.parts() if isinstance(key, TupleValue) else [key]
+    keys = list(key.parts()) if isinstance(key, TupleValue) else [key]
     is_tensor = isinstance(value, TensorValue)
     is_number = isinstance(value, Constant) and value.cls in (int, float, bool)
-    if any(isinstance(one, TensorValue) for one in keys) or not (is_tensor or is_number):
+    if not (is_tensor or is_number):
         return None
-    place = select(tx, name, args[:2], {})
+    for n, one in enumerate(keys):
+        if isinstance(one, TensorValue):
+            if not _is_plain_key(one) or not _may_be_read(tx) or not _is_open(tx, one):
+                return None
+            keys[n] = read_position(tx, one)
+    place = select(tx, name, [args[0], TupleValue(keys)], {})
     if not isinstance(place, TensorValue):
         return None
     while isinstance(value, TensorValue) and value.fake.dim() > place.fake.dim():

@@ -19,7 +19,7 @@ from flambeau_capture.polyfills import packing
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
-from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
+from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.tensors.data_numbers import (
     MOST_TURNS,
     checked,
@@ -188,6 +188,24 @@ def tensor_split(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | N
     if not isinstance(count, int) or count > MOST_TURNS or not tx.data_sizes():
         return None
     return tx.call_python(packing.tensor_split, [x, at, given.get("dim", _ZERO)])
+
+
+def narrow(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """From a place that data decides: a slice, whose bounds the graph checks."""
+    given = dict(zip(("input", "dim", "start", "length"), args)) | dict(kwargs)
+    x, dim, length = given.get("input"), given.get("dim"), given.get("length")
+    if not isinstance(x, TensorValue) or type(dim) is not Constant or length is None:
+        return None
+    start = _as_size(tx, given["start"]) if tx.data_sizes() else given["start"]
+    if (not is_by_data(start) and not is_by_data(length)) or not x.fake.dim():
+        return None
+    end = symbol_operator(tx, "+", start, length)
+    if end is None or not checked(tx, ">=", start, "narrow from a negative place"):
+        return None
+    everything = SliceValue(Constant(None), Constant(None), Constant(None))
+    keys = [everything] * (dim.value % x.fake.dim())
+    taken = TupleValue([*keys, SliceValue(start, end, Constant(None))])
+    return graph_call(tx, "call_function", operator.getitem, [x, taken], {})
 
 
 def cdist(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
