@@ -44,7 +44,7 @@ from flambeau_capture.values.functions.call_rules import (
     pure,
 )
 from flambeau_capture.values.functions.methods import MethodValue
-from flambeau_capture.values.functions.variables import CellValue
+from flambeau_capture.values.functions.variables import CellValue, is_empty
 from flambeau_capture.values.higher_order.context_managers import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.attributes import (
@@ -410,8 +410,17 @@ answers(
         object: lambda tx, args, kwargs: ObjectValue(object),
         types.MethodType: lambda tx, args, kwargs: MethodValue(args[1], args[0]),
         types.CellType: lambda tx, args, kwargs: CellValue(args[0] if args else None, tx=tx),
+        is_empty: lambda tx, args, kwargs: Constant(_content(tx, args[0]) is None),
     }
 )
+
+
+def _content(tx: Tracer, cell: Value) -> Value | None:
+    assert isinstance(cell, CellValue)
+    content = cell.content
+    if content is not None and content.source is not None:
+        tx.guard(content.source, "EXISTS")
+    return content
 
 
 @handles(functools.partial)

@@ -101,7 +101,7 @@ def existing_cell(
 
 
 def is_empty(cell: types.CellType) -> bool:
-    """A guard's question: does a cell hold nothing?"""
+    """The question of a guard, and of generated code: does a cell hold nothing?"""
     try:
         _ = cell.cell_contents
     except ValueError:
