@@ -11,6 +11,7 @@ import functools
 import heapq
 import itertools
 import operator
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,13 +52,18 @@ from flambeau_capture.values.iterators.builtin import (
     ZipIterator,
 )
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
-from flambeau_capture.values.iterators.generators import GeneratorValue
+from flambeau_capture.values.iterators.generators import MADE_INSIDE, GeneratorValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_objects import MadeObject
 from flambeau_capture.values.special_methods import SpecialMethods
 from flambeau_capture.values.tensors.tensor import TensorValue
 
+MADE_INSIDE.update(
+    (code, SharedItems(calling.GROUP, (), {}))
+    for code in calling.groupby.__code__.co_consts
+    if isinstance(code, types.CodeType)
+)
 _ZERO, _ONE = Constant(0), Constant(1)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import operator
 import re
 import types
@@ -81,7 +82,8 @@ def methodcaller(name: str, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
 class Ordered:
     """A key that compares by a comparison function, whose answer is compared with 0."""
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        raise TypeError(f"unhashable type: '{KEY.__module__}.{KEY.__name__}'")
 
     def __init__(self, compare: Callable[[Any, Any], Any], obj: Any) -> None:
         self.compare = compare
@@ -177,6 +179,10 @@ def groupby(
                     break
             else:
                 waiting = _NOTHING
+
+
+#: the class of the groups that `itertools.groupby` makes
+GROUP: type = type(next(itertools.groupby((0,)))[1])
 
 
 def count_elements(counts: Any, iterable: Iterable[Any]) -> None:

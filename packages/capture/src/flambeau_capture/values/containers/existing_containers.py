@@ -63,7 +63,8 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
         tx.guard(source, "TYPE_MATCH", type(obj))
         tx.guard(source, "LENGTH", len(obj))
         assume_special_methods(tx, type(obj))
-    made = TupleValue(existing_sequence(tx, obj, source, tuple), type(obj), source, tx)
+    real = obj if find_in_class(type(obj), "n_unnamed_fields") is not None else None
+    made = TupleValue(existing_sequence(tx, obj, source, tuple), type(obj), source, tx, real)
     if obj:
         tx.heap.know(obj, made)
     return made
