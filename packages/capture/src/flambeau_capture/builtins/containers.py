@@ -240,8 +240,10 @@ def _instance(
         if memo is not None and copied is not value:
             memo[id(value)] = copied
         return copied
-    if hook is None and value.special(tx, "__getattr__"):
-        raise Break("FB0005", f"copy of {value.describe()}, whose __getattr__ is asked for hooks")
+    asked = ("__getattribute__", *(["__getattr__"] if hook is None else []))
+    for name in asked:
+        if value.special(tx, name):
+            raise Break("FB0005", f"copy of {value.describe()}, whose {name} is asked for hooks")
     if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:
         raise Break("FB0005", f"copy of {value.describe()}, whose metaclass is asked for hooks")
     for name in (own, *_HOOKS):

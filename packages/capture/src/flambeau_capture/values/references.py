@@ -56,6 +56,9 @@ class NewReference(Value):
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         """The object of the program; whether a new one is still alive, only Python knows."""
+        real = getattr(self.target, "real", None)
+        if real is not None and tx.has_let_go(real):
+            raise SkipFrame(f"it asks a weak reference to a {type(real).__name__} it has let go")
         if self.target.place() is None and not isinstance(self.target, ClassValue):
             raise SkipFrame(f"it asks a weak reference to a new {self.target.cls.__name__}")
         return self.target
