@@ -240,8 +240,7 @@ def _instance(
         if memo is not None and copied is not value:
             memo[id(value)] = copied
         return copied
-    asked = ("__getattribute__", *(["__getattr__"] if hook is None else []))
-    for name in asked:
+    for name in ("__getattribute__", "__getattr__") if hook is None else ("__getattribute__",):
         if value.special(tx, name):
             raise Break("FB0005", f"copy of {value.describe()}, whose {name} is asked for hooks")
     if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:

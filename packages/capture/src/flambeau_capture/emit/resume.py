@@ -256,9 +256,14 @@ def make_resumption(goal: Goal, arguments: tuple[str, ...], name: str) -> Resump
 
 
 def as_function(
-    whole: CodeBody, parameters: tuple[str, ...], name: str, qualname: str | None = None
+    whole: CodeBody,
+    parameters: tuple[str, ...],
+    name: str,
+    qualname: str | None = None,
+    dropped: int = VARIADIC,
 ) -> CodeType:
-    """Code of a function of these parameters, to which all cells of the original are free."""
+    """Code of a function of these parameters, to which all cells of the original are free. dropped:
+    flags of the original that it lacks."""
     code = whole.code
     free = (*code.co_freevars, *code.co_cellvars)
     if any(i.opname == "MAKE_CELL" for i in whole.instructions):
@@ -267,7 +272,7 @@ def as_function(
         whole,
         name=name,
         qualname=qualname or name,
-        flags=(code.co_flags & ~VARIADIC) | (_NESTED if free else 0),
+        flags=(code.co_flags & ~dropped) | (_NESTED if free else 0),
         argcount=len(parameters),
         posonlyargcount=0,
         kwonlyargcount=0,
