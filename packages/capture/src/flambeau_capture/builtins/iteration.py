@@ -20,7 +20,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.identity import known_in
-from flambeau_capture.polyfills import calling, iterating
+from flambeau_capture.polyfills import caching, calling, iterating
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import (
     TEE,
@@ -36,7 +36,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, refuse
 from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.call_rules import Action, evaluate_call, handles
+from flambeau_capture.values.functions.call_rules import Action, evaluate_call, handles, pure
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.taken_arguments import taken
 from flambeau_capture.values.iterators.builtin import (
@@ -67,6 +67,10 @@ MADE_INSIDE.update(
 _ZERO, _ONE = Constant(0), Constant(1)
 
 
+#: what makes objects of a state that no call makes again: none leaves the frame
+_STAY = (caching.singledispatch, caching.Cached)
+
+
 def _stand_in(original: Any, python: Any) -> None:
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         check_call(tx, original, args, kwargs)
@@ -77,6 +81,8 @@ def _stand_in(original: Any, python: Any) -> None:
                 branch.made_by = SharedItems(TEE, (), {})
         if isinstance(made, GeneratorValue | FunctionValue):
             made.made_by = MadeBy(original, tuple(args), dict(kwargs))
+        if python in _STAY:
+            made.stays_since = tx.step()
         return made
 
     told_apart = original in (functools.cmp_to_key, itertools.tee)  # what they make
@@ -222,8 +228,11 @@ for _original, _python in (
     *_alike(bisect, "", iterating, "insort_left insort_right"),
     *_alike(bisect, "", calling, "bisect_left bisect_right"),
     *_alike(operator, "", calling, "call itemgetter attrgetter methodcaller"),
+    (operator.length_hint, calling.length_hint),
     (operator.countOf, iterating.count_of),
     (operator.indexOf, iterating.index_of),
+    (functools.singledispatch, caching.singledispatch),
+    (caching.CACHED, caching.Cached),
     (functools.cmp_to_key, calling.cmp_to_key),
     (functools.reduce, iterating.reduce),
     (itertools.groupby, calling.groupby),
@@ -231,3 +240,6 @@ for _original, _python in (
     (compat.GROUP_TENSORS, iterating.group_tensors),
 ):
     _stand_in(_original, _python)
+
+
+pure(caching.best_class)

@@ -11,6 +11,7 @@ import functools
 import itertools
 import operator
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -179,6 +180,67 @@ def groupby(
                     break
             else:
                 waiting = _NOTHING
+
+
+def update_wrapper(
+    wrapper: Any,
+    wrapped: Any,
+    assigned: Iterable[str] = functools.WRAPPER_ASSIGNMENTS,
+    updated: Iterable[str] = functools.WRAPPER_UPDATES,
+) -> Any:
+    for name in assigned:
+        try:
+            value = getattr(wrapped, name)
+        except AttributeError:
+            pass
+        else:
+            setattr(wrapper, name, value)
+    for name in updated:
+        getattr(wrapper, name).update(getattr(wrapped, name, {}))
+    wrapper.__wrapped__ = wrapped
+    return wrapper
+
+
+def restored(made: Any, state: Any) -> Any:
+    """What `copy` and `pickle` do with the state of a new object."""
+    if state is None:
+        return made
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+        return made
+    slots = None
+    if isinstance(state, tuple) and len(state) == 2:
+        state, slots = state
+    if state is not None:
+        made.__dict__.update(state)
+    if slots is not None:
+        for name, value in slots.items():
+            setattr(made, name, value)
+    return made
+
+
+def length_hint(obj: Any, default: int = 0, /) -> int:
+    default = operator.index(default)
+    if not -sys.maxsize - 1 <= default <= sys.maxsize:
+        raise OverflowError("Python int too large to convert to C ssize_t")
+    try:
+        return len(obj)
+    except TypeError:
+        pass
+    hint = getattr(type(obj), "__length_hint__", None)
+    if hint is None:
+        return default
+    try:
+        found = hint(obj)
+    except TypeError:
+        return default
+    if found is NotImplemented:
+        return default
+    if not isinstance(found, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(found).__name__}")
+    if found < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+    return found
 
 
 #: the class of the groups that `itertools.groupby` makes
