@@ -1,6 +1,6 @@
 """`sys._getframe`: the frames that are interpreted, as objects.
 
-In: how many frames up. Out: `RunningFrame`. Invariant: what it says holds where it is asked; one
+In: how many frames up. Out: `RunningFrame`. Invariant: what it says holds where it is requested; one
 that leaves captured code is Python's own.
 """
 

@@ -312,7 +312,7 @@ _FINDERS = ("_frozen_importlib", "_frozen_importlib_external", "_distutils_hack"
 
 
 def _is_nowhere(name: str) -> bool:
-    """Whether there is no module of a name, and nothing of the program's is asked for it."""
+    """Whether there is no module of a name, and nothing of the program's is requested for it."""
     if name in sys.modules or any(
         getattr(finder, "__module__", "") not in _FINDERS for finder in sys.meta_path
     ):
