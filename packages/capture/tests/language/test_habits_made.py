@@ -5,6 +5,7 @@ import collections
 import contextvars
 import copy
 import dataclasses
+import datetime
 import enum
 import functools
 import importlib
@@ -50,6 +51,28 @@ class Stated:
 class Restored(Stated):
     def __setstate__(self, state):
         self.b = state
+
+
+class Slots:
+    __slots__ = ("__dict__", "a", "b")
+
+    def __init__(self, a):
+        self.a = a
+        self.c = [1]
+
+
+class MoreSlots(Slots):
+    __slots__ = ("__q", "_p")
+
+    def __init__(self, a):
+        super().__init__(a)
+        self._p, self.__q = 1, [2]
+
+    def q(self):
+        return self.__q
+
+
+KEPT = MoreSlots(3)
 
 
 class Wrapper:
@@ -146,6 +169,27 @@ def copies_by_hooks(t):
     made = copy.copy(Reduced(3)), copy.deepcopy(Reduced([1])), copy.copy(ReducedEx(t))
     stated, restored = copy.copy(Stated(t)), copy.deepcopy(Restored(2))
     return made[0].a + made[0].b, made[1].a, made[2].a, stated.a, restored.b
+
+
+def copies_of_slots(t):
+    made = MoreSlots(t)
+    one, other, kept = copy.copy(made), copy.deepcopy(made), copy.copy(KEPT)
+    shared = one.c is made.c, one.q() is made.q(), other.c is made.c, kept.q() is KEPT.q()
+    return one.a + kept.a, shared, hasattr(one, "b"), other.q(), other._p, type(kept) is MoreSlots
+
+
+def dates_as_numbers(t):
+    day, hour = datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2, 3, 4, 5)
+    shown = f"{day:%Y-%m-%d}", day.strftime("%j %%"), f"{hour:%H:%M}", format(hour, "%S")
+    return t + 1, shown
+
+
+def enumerations_by_calls(t):
+    E = enum.Enum("E", "A B")
+    F = enum.IntEnum("F", {"P": 4, "Q": 5})
+    G = enum.Flag("G", ["R", "W"])
+    shown = [e.name for e in E], E.__module__ == __name__, repr(E.A), (G.R | G.W).value
+    return t + E.A.value + F.Q, shown
 
 
 def context_variables(t):

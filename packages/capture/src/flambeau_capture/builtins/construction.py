@@ -23,7 +23,7 @@ from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import known_in
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.argument_errors import check_call
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, objects_of, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none, name_in_errors
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import is_plain_tuple
@@ -58,10 +58,22 @@ from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, StandIns
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
+from flambeau_capture.values.registry import trusted_class
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.subclasses.wrapper_subclasses import constructed
 
 _NOT_MADE = 1 << 7  # of a class that only C makes instances of
+
+
+def _enumeration(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    """`Enum(name, members)`: made once, for all calls, as nothing but its identity differs."""
+    python_class, frame = kind.python_class, tx.caller(1)
+    if not trusted_class(python_class) or frame is None:
+        raise Break("FB0020", f"call of {kind.describe()}")
+    with needing("FB0020", lambda error: f"call of {kind.describe()} with {error}"):
+        plain, named = objects_of(args, kwargs)
+    named.setdefault("module", frame.namespace.get("__name__", "__main__"))
+    return tx.wrap_new(evaluate(tx, python_class, *plain, **named))
 
 
 def instantiate(
@@ -75,7 +87,7 @@ def instantiate(
     if rule.action is Action.EVALUATE:
         more = len(args) + len(kwargs) > 1
         if more and isinstance(python_class, enum.EnumMeta) and not len(python_class):
-            raise Break("FB0020", f"call of {kind.describe()}")  # it makes an enumeration
+            return _enumeration(tx, kind, args, kwargs)
         return evaluate_call(tx, python_class, args, kwargs)
     if rule.action is Action.GRAPH:
         return graph_call(tx, "call_function", python_class, args, kwargs)

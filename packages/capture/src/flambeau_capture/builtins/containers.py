@@ -10,6 +10,7 @@ import collections
 import collections.abc
 import copy
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -259,8 +260,9 @@ def _instance(
     asked = [name for name in _READ_BY_COPYING if value.special(tx, name)]
     if asked and value.payload is not None:
         raise Break("FB0005", f"copy of {value.describe()}, by its own {asked[0]}")
-    slots = find_in_class(value.cls, "__slots__") is not None
-    if isinstance(value, ModuleValue | ExceptionValue) or slots:
+    slots = [*_slots(value.cls)]
+    by_state = bool(slots) and (value.payload is not None or value.special(tx, "__setattr__"))
+    if isinstance(value, ModuleValue | ExceptionValue) or by_state:
         raise Break("FB0005", f"copy of {value.describe()}")
     payload = None if value.payload is None else part(value.payload)
     fixed = isinstance(payload, TupleValue | Constant)
@@ -270,9 +272,22 @@ def _instance(
     made = ObjectValue(value.cls, payload=payload)
     if memo is not None:
         memo[id(value)] = made
-    for key, item in value.own_entries(tx):
-        made.write(tx, key, part(item))
+    for key, item in [*value.own_entries(tx)]:
+        if key not in slots:
+            made.write(tx, key, part(item))
+    for key in slots:
+        filled = value.read_slot(tx, key)
+        if filled is not None:
+            made.write(tx, key, part(filled))
     return made
+
+
+def _slots(kind: type) -> Iterator[str]:
+    """The slots of a class and its bases, by the names that they have there."""
+    for owner in kind.__mro__:
+        for name, found in vars(owner).items():
+            if isinstance(found, types.MemberDescriptorType) and "__slots__" in vars(owner):
+                yield name
 
 
 def _by_hooks(tx: Tracer, value: ObjectValue, part: Any, memo: dict[int, Value] | None) -> Value:

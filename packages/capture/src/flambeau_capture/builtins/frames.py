@@ -1,7 +1,7 @@
 """`sys._getframe`: the frames that are interpreted, as objects.
 
-In: how many frames up. Out: `RunningFrame`. Invariant: what it says holds where it is requested; one
-that leaves captured code is Python's own.
+In: how many frames up. Out: `RunningFrame`. Invariant: what it says holds where it is requested;
+one that leaves captured code is Python's own.
 """
 
 from __future__ import annotations
