@@ -192,6 +192,24 @@ def enumerations_by_calls(t):
     return t + E.A.value + F.Q, shown
 
 
+def refused_pairs(t):
+    class Refuses:
+        def __init__(self, kind):
+            self.kind = kind
+
+        def __iter__(self):
+            raise self.kind("own")
+
+    said = []
+    for make in (dict, collections.OrderedDict, {}.update):
+        for given in (t, [t[0]], [1], [Refuses(TypeError)], [Refuses(KeyError)], [(1,)]):
+            try:
+                make(given)
+            except Exception as error:
+                said.append((type(error), str(error)))
+    return t + 1, said
+
+
 def context_variables(t):
     v = contextvars.ContextVar("v", default=2)
     w = contextvars.ContextVar("w")

@@ -6,6 +6,7 @@ leaves the frame that made it.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import types
 import typing
@@ -107,6 +108,10 @@ def singledispatch(func: Any) -> Any:
                 )
             func = cls
             argname, cls = next(iter(func.__annotations__.items()))
+            if isinstance(cls, str) and cls in func.__globals__:
+                cls = func.__globals__[cls]
+            elif isinstance(cls, str):
+                cls = getattr(builtins, cls, cls)
             if not isinstance(cls, type):
                 argname, cls = next(iter(typing.get_type_hints(func).items()))
             if not _are_classes(cls):
