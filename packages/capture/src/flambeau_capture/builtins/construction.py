@@ -72,8 +72,10 @@ def _enumeration(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Va
         raise Break("FB0020", f"call of {kind.describe()}")
     with needing("FB0020", lambda error: f"call of {kind.describe()} with {error}"):
         plain, named = objects_of(args, kwargs)
-    named.setdefault("module", frame.namespace.get("__name__", "__main__"))
-    return tx.wrap_new(evaluate(tx, python_class, *plain, **named))
+    made = evaluate(tx, python_class, *plain, **named)
+    if named.get("module") is None:  # it has looked for it in capture's own frames
+        made.__module__ = frame.namespace.get("__name__", "__main__")
+    return tx.wrap_new(made)
 
 
 def instantiate(
