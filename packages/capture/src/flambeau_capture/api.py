@@ -31,6 +31,7 @@ from flambeau_capture.frame.module_twins import ORIGINAL, twin_of
 from flambeau_capture.frame.recompile_limits import LimitWarning
 from flambeau_capture.frame.size_policies import size_policies
 from flambeau_capture.frame.skip_rules import skip_code
+from flambeau_capture.frame.suspending import in_parts
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import RecordedFault, Records
 from flambeau_capture.options import Options
@@ -158,7 +159,8 @@ def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any
     if not callable(target):
         raise TypeError(f"{type(target).__name__} cannot be compiled: it cannot be called")
     compiler = Decorator(backend, options, target)
-    made = compiled(_in_sight(target, options.nopython), compiler.cache)
+    sight = _in_sight(target, options.nopython)
+    made = compiled(_suspending(sight, compiler.cache), compiler.cache)
     try:
         functools.update_wrapper(made, target)
     except AttributeError:
@@ -166,6 +168,15 @@ def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any
     made.__dict__["__flambeau_compiler__"] = compiler
     made.__dict__[compat.UNSEEN] = True  # torch's own compiler calls it, and does not look inside
     return made
+
+
+def _suspending(target: Callable[..., Any], cache: FrameCache) -> Callable[..., Any]:
+    """The target; of a coroutine function, or a generator function, one with compiled parts."""
+    if isinstance(target, types.MethodType):
+        return types.MethodType(_suspending(target.__func__, cache), target.__self__)
+    if not isinstance(target, types.FunctionType) or not target.__code__.co_flags & GENERATOR_LIKE:
+        return target
+    return in_parts(target, cache) or target
 
 
 def _in_sight(target: Callable[..., Any], nopython: bool) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ import itertools
 
 import pytest
 import torch
+from flambeau_capture import graph_break
 
 
 def of(make):
@@ -303,3 +304,41 @@ def test_open_sizes_are_read_in_the_graph(capture, backend):
         t = torch.rand(rows, 3)
         assert torch.equal(compiled(t), t.reshape(3, rows) * 2)
     assert len(backend) == 2
+
+
+NESTED = """
+@functools.lru_cache(maxsize=None)
+def inner(n):
+    {0}
+    return n * 2
+@functools.lru_cache(maxsize=None)
+def outer(n):
+    a = inner(n)
+    {1}
+    return a + inner(n)
+def f(x):
+    y = x + outer(x.shape[0])
+    {2}
+    return y + inner(x.shape[0]){3}
+"""
+BREAKS_OR_NOT = ("pass", "graph_break()")
+LAST_CALLS = ("", " + outer(x.shape[0])", " + inner(x.shape[0] + 1)")
+NESTED_CALLS = [*itertools.product(BREAKS_OR_NOT, BREAKS_OR_NOT, BREAKS_OR_NOT, LAST_CALLS)]
+
+
+@pytest.mark.sweep(8)
+@pytest.mark.parametrize("forms", NESTED_CALLS, ids=" ".join)
+def test_calls_within_calls_of_open_sizes_are_counted_once(capture, forms):
+    def counted(by):
+        exec(NESTED.format(*forms), world := {"functools": functools, "graph_break": graph_break})
+        call = by(world["f"])
+        return [
+            (
+                call(torch.ones(size)).sum().item(),
+                world["inner"].cache_info(),
+                world["outer"].cache_info(),
+            )
+            for size in (3, 4, 5, 4, 6, 3)
+        ]
+
+    assert counted(capture) == counted(lambda fn: fn)

@@ -243,6 +243,45 @@ def test_an_argument_that_ends_is_not_kept_by_the_frame_that_was_called(capture)
         assert log == [False, True]
 
 
+#: how a function comes by an object and by a reference to it that it asks itself, not another
+ASKED = {
+    "given": "ref = W.ref",
+    "referred to here": "ref = weakref.ref(k)",
+    "in a cell": "ref = W.ref\n    read = lambda: k",
+    "in a cell, referred to here": "ref = weakref.ref(k)\n    read = lambda: k",
+}
+LETS_GO = {"bound again": "k = 2", "deleted": "del k"}
+
+
+@pytest.mark.parametrize("last", LETS_GO)
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_reference_that_the_function_asks_itself(capture, asked, last):
+    for where in ("pass", "note()"):
+        source = f"""
+def f(x, box):
+    k = box.pop()
+    {ASKED[asked]}
+    y = x + 1
+    {where}
+    {LETS_GO[last]}
+    there = ref() is not None
+    note()
+    return y, there, ref() is not None
+"""
+        world = type("World", (), {"ref": None})
+        names = {"W": world, "weakref": weakref, "note": disable(lambda: None)}
+        exec(source, names)
+
+        def answers(by, world=world):
+            box = [Plain([])]
+            world.ref = weakref.ref(box[0])
+            return by(torch.ones(2), box)[1:]
+
+        compiled = capture(names["f"])
+        expected = answers(names["f"])
+        assert [answers(compiled) for _ in range(2)] == [expected] * 2, source
+
+
 #: what stands around a call that raises: `{call}` is the next frame's
 AROUND = {
     "returned": "return {call}",

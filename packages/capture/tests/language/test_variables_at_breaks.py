@@ -51,7 +51,9 @@ LOOKS = {
     "locals": "LOG.append(sorted(locals()))",
     "vars": "look = vars\nopaque(k)\nLOG.append(sorted(look()))",
 }
-READ = "try: LOG.append(shown({v}))\nexcept NameError: LOG.append('unbound')"
+READ = (
+    "try: LOG.append(shown({v}))\nexcept NameError as error: LOG.append((type(error), str(error)))"
+)
 
 PROGRAM = """
 def f(t, n):

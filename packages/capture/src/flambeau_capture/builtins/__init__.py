@@ -11,6 +11,7 @@ from flambeau_capture.builtins import (
     class_statements,
     construction,
     containers,
+    frames,
     introspection,
     iteration,
     logging_and_warnings,

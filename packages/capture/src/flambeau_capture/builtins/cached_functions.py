@@ -263,7 +263,8 @@ def _computed(tx: Tracer, calls: _Calls, call: _CachedCall, args: Args, kwargs: 
 def _interpreted(tx: Tracer, call: _CachedCall, args: Args, kwargs: Kwargs) -> UserError | None:
     """Let a call be answered by interpreting its function; what that raises."""
     heap, effects, wrapped = tx.heap, tx.graph.effects, call.fn.__wrapped__
-    before, reads, raised = heap.writes(), _Reads(call, heap.reads), None
+    before, uses = heap.writes(), len(heap.uses())
+    reads, raised = _Reads(call, heap.reads), None
     other, effects.other = effects.other, {}
     heap.answering += 1
     heap.reads = reads.note if reads.is_wanted else None
@@ -279,6 +280,9 @@ def _interpreted(tx: Tracer, call: _CachedCall, args: Args, kwargs: Kwargs) -> U
         effects.other = other | effects.other
     if heap.writes() != before:
         call.refuse("a cached function that writes")
+    if call.open and len(heap.uses()) > uses:
+        _KEPT.add(call.fn)  # computing again what it keeps would count calls of the others
+        call.refuse("a cached function of open sizes that calls another one")
     if reads.is_wanted:
         if raised is not None or acts:
             call.refuse("a cached function of open sizes that raises, or draws random numbers")

@@ -154,6 +154,11 @@ def _made_by(tx: Tracer, maker: Any, args: Args, kwargs: Kwargs) -> Value:
     return make_class(tx, maker, most, name, bases.parts(), namespace, kwargs)
 
 
+@handles(type.__prepare__)
+def _prepare(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return DictValue([], tx=tx)
+
+
 @handles(type.__new__)
 def _made_by_type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _made_by(tx, type, args, kwargs)

@@ -23,7 +23,7 @@ from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import known_in
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.argument_errors import check_call
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, objects_of, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none, name_in_errors
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import is_plain_tuple
@@ -44,7 +44,7 @@ from flambeau_capture.values.functions.call_rules import (
     pure,
 )
 from flambeau_capture.values.functions.methods import MethodValue
-from flambeau_capture.values.functions.variables import CellValue
+from flambeau_capture.values.functions.variables import CellValue, is_empty
 from flambeau_capture.values.higher_order.context_managers import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.attributes import (
@@ -58,10 +58,24 @@ from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, StandIns
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
+from flambeau_capture.values.registry import trusted_class
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.subclasses.wrapper_subclasses import constructed
 
 _NOT_MADE = 1 << 7  # of a class that only C makes instances of
+
+
+def _enumeration(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    """`Enum(name, members)`: made once, for all calls, as nothing but its identity differs."""
+    python_class, frame = kind.python_class, tx.caller(1)
+    if not trusted_class(python_class) or frame is None:
+        raise Break("FB0020", f"call of {kind.describe()}")
+    with needing("FB0020", lambda error: f"call of {kind.describe()} with {error}"):
+        plain, named = objects_of(args, kwargs)
+    made = evaluate(tx, python_class, *plain, **named)
+    if named.get("module") is None:  # it has looked for it in capture's own frames
+        made.__module__ = frame.namespace.get("__name__", "__main__")
+    return tx.wrap_new(made)
 
 
 def instantiate(
@@ -75,7 +89,7 @@ def instantiate(
     if rule.action is Action.EVALUATE:
         more = len(args) + len(kwargs) > 1
         if more and isinstance(python_class, enum.EnumMeta) and not len(python_class):
-            raise Break("FB0020", f"call of {kind.describe()}")  # it makes an enumeration
+            return _enumeration(tx, kind, args, kwargs)
         return evaluate_call(tx, python_class, args, kwargs)
     if rule.action is Action.GRAPH:
         return graph_call(tx, "call_function", python_class, args, kwargs)
@@ -410,8 +424,17 @@ answers(
         object: lambda tx, args, kwargs: ObjectValue(object),
         types.MethodType: lambda tx, args, kwargs: MethodValue(args[1], args[0]),
         types.CellType: lambda tx, args, kwargs: CellValue(args[0] if args else None, tx=tx),
+        is_empty: lambda tx, args, kwargs: Constant(_content(tx, args[0]) is None),
     }
 )
+
+
+def _content(tx: Tracer, cell: Value) -> Value | None:
+    assert isinstance(cell, CellValue)
+    content = cell.content
+    if content is not None and content.source is not None:
+        tx.guard(content.source, "EXISTS")
+    return content
 
 
 @handles(functools.partial)

@@ -10,6 +10,7 @@ import collections
 import collections.abc
 import copy
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.construction import refuse_del
 from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import compares_itself
+from flambeau_capture.polyfills import calling
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
@@ -240,10 +242,13 @@ def _instance(
         if memo is not None and copied is not value:
             memo[id(value)] = copied
         return copied
-    if hook is None and value.special(tx, "__getattr__"):
-        raise Break("FB0005", f"copy of {value.describe()}, whose __getattr__ is asked for hooks")
+    for name in ("__getattribute__", "__getattr__") if hook is None else ("__getattribute__",):
+        if value.special(tx, name):
+            raise Break("FB0005", f"copy of {value.describe()}, whose {name} is asked for hooks")
     if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:
         raise Break("FB0005", f"copy of {value.describe()}, whose metaclass is asked for hooks")
+    if value.payload is None and any(python_method(value.cls, name) for name in _HOOKS):
+        return _by_hooks(tx, value, part, memo)
     for name in (own, *_HOOKS):
         found = find_in_class(value.cls, name)
         if found is None or found[0] is object:
@@ -255,8 +260,9 @@ def _instance(
     asked = [name for name in _READ_BY_COPYING if value.special(tx, name)]
     if asked and value.payload is not None:
         raise Break("FB0005", f"copy of {value.describe()}, by its own {asked[0]}")
-    slots = find_in_class(value.cls, "__slots__") is not None
-    if isinstance(value, ModuleValue | ExceptionValue) or slots:
+    slots = [*_slots(value.cls)]
+    by_state = bool(slots) and (value.payload is not None or value.special(tx, "__setattr__"))
+    if isinstance(value, ModuleValue | ExceptionValue) or by_state:
         raise Break("FB0005", f"copy of {value.describe()}")
     payload = None if value.payload is None else part(value.payload)
     fixed = isinstance(payload, TupleValue | Constant)
@@ -266,9 +272,52 @@ def _instance(
     made = ObjectValue(value.cls, payload=payload)
     if memo is not None:
         memo[id(value)] = made
-    for key, item in value.own_entries(tx):
-        made.write(tx, key, part(item))
+    for key, item in [*value.own_entries(tx)]:
+        if key not in slots:
+            made.write(tx, key, part(item))
+    for key in slots:
+        filled = value.read_slot(tx, key)
+        if filled is not None:
+            made.write(tx, key, part(filled))
     return made
+
+
+def _slots(kind: type) -> Iterator[str]:
+    """The slots of a class and its bases, by the names that they have there."""
+    for owner in kind.__mro__:
+        for name, found in vars(owner).items():
+            if isinstance(found, types.MemberDescriptorType) and "__slots__" in vars(owner):
+                yield name
+
+
+def _by_hooks(tx: Tracer, value: ObjectValue, part: Any, memo: dict[int, Value] | None) -> Value:
+    """What is made of what the object's own `__reduce__`, or the like, answers."""
+    if isinstance(value, ModuleValue | ExceptionValue):
+        raise Break("FB0005", f"copy of {value.describe()}")
+    reduced: Value | None = None
+    if python_method(value.cls, "__reduce_ex__") is not None:
+        reduced = tx.call(tx.get_attr(value, "__reduce_ex__"), [Constant(4)], {})
+    elif python_method(value.cls, "__reduce__") is not None:
+        reduced = tx.call(tx.get_attr(value, "__reduce__"), [], {})
+    if reduced is None:
+        known = ("__slots__", "__getnewargs__", "__getnewargs_ex__", "__getstate__")
+        there = [name for name in known if find_in_class(value.cls, name) is not None]
+        if there != ["__getstate__"] or python_method(value.cls, "__getstate__") is None:
+            raise Break("FB0005", f"copy of {value.describe()}, by its own hooks")
+        new = tx.get_attr(tx.wrap_new(value.cls), "__new__")
+        state = tx.call(tx.get_attr(value, "__getstate__"), [], {})
+        found: list[Value] = [new, TupleValue([tx.wrap_new(value.cls)]), state]
+    elif reduced.cls is str:
+        return value
+    elif isinstance(reduced, TupleValue) and 2 <= len(reduced.parts()) <= 3:
+        found = reduced.parts()
+    else:
+        raise Break("FB0005", f"copy of {value.describe()}, whose __reduce__ answers {reduced}")
+    made = tx.call(found[0], [part(arg) for arg in unpack(tx, found[1])], {})
+    if memo is not None:
+        memo[id(value)] = made
+    state = found[2] if len(found) > 2 else Constant(None)
+    return tx.call_python(calling.restored, [made, part(state)])
 
 
 @handles(types.MappingProxyType)

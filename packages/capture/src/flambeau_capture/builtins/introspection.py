@@ -320,7 +320,8 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             args[0].unknown("hash")
         return act(tx, hash, args)
     with needing("FB0009", lambda _: f"hash of {args[0].describe()}"):
-        return Constant(evaluate(tx, hash, args[0].as_python()))
+        as_key = getattr(args[0], "as_key", args[0].as_python)
+        return Constant(evaluate(tx, hash, as_key()))
 
 
 @handles(len)

@@ -11,6 +11,7 @@ import functools
 import heapq
 import itertools
 import operator
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.identity import known_in
-from flambeau_capture.polyfills import calling, iterating
+from flambeau_capture.polyfills import caching, calling, iterating
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import (
     TEE,
@@ -35,7 +36,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, refuse
 from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.call_rules import Action, evaluate_call, handles
+from flambeau_capture.values.functions.call_rules import Action, evaluate_call, handles, pure
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.taken_arguments import taken
 from flambeau_capture.values.iterators.builtin import (
@@ -51,14 +52,23 @@ from flambeau_capture.values.iterators.builtin import (
     ZipIterator,
 )
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
-from flambeau_capture.values.iterators.generators import GeneratorValue
+from flambeau_capture.values.iterators.generators import MADE_INSIDE, GeneratorValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_objects import MadeObject
 from flambeau_capture.values.special_methods import SpecialMethods
 from flambeau_capture.values.tensors.tensor import TensorValue
 
+MADE_INSIDE.update(
+    (code, SharedItems(calling.GROUP, (), {}))
+    for code in calling.groupby.__code__.co_consts
+    if isinstance(code, types.CodeType)
+)
 _ZERO, _ONE = Constant(0), Constant(1)
+
+
+#: what makes objects of a state that no call makes again: none leaves the frame
+_STAY = (caching.singledispatch, caching.Cached)
 
 
 def _stand_in(original: Any, python: Any) -> None:
@@ -71,6 +81,8 @@ def _stand_in(original: Any, python: Any) -> None:
                 branch.made_by = SharedItems(TEE, (), {})
         if isinstance(made, GeneratorValue | FunctionValue):
             made.made_by = MadeBy(original, tuple(args), dict(kwargs))
+        if python in _STAY:
+            made.stays_since = tx.step()
         return made
 
     told_apart = original in (functools.cmp_to_key, itertools.tee)  # what they make
@@ -216,8 +228,11 @@ for _original, _python in (
     *_alike(bisect, "", iterating, "insort_left insort_right"),
     *_alike(bisect, "", calling, "bisect_left bisect_right"),
     *_alike(operator, "", calling, "call itemgetter attrgetter methodcaller"),
+    (operator.length_hint, calling.length_hint),
     (operator.countOf, iterating.count_of),
     (operator.indexOf, iterating.index_of),
+    (functools.singledispatch, caching.singledispatch),
+    (caching.CACHED, caching.Cached),
     (functools.cmp_to_key, calling.cmp_to_key),
     (functools.reduce, iterating.reduce),
     (itertools.groupby, calling.groupby),
@@ -225,3 +240,6 @@ for _original, _python in (
     (compat.GROUP_TENSORS, iterating.group_tensors),
 ):
     _stand_in(_original, _python)
+
+
+pure(caching.best_class)

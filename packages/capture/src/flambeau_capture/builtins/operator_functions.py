@@ -22,7 +22,7 @@ from flambeau_capture.builtins.operators import binary, identical, unary
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.call_rules import handles, pure
+from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
@@ -92,6 +92,3 @@ def _concat(
 
 handles(operator.concat)(partial(_concat, operator.concat, "+"))
 handles(operator.iconcat)(partial(_concat, operator.iconcat, "+="))
-
-
-pure(operator.length_hint)

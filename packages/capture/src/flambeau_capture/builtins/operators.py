@@ -26,6 +26,7 @@ from flambeau_capture.builtins.operator_tables import (
     refuse,
 )
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
+from flambeau_capture.source import Attr
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, one_object
 from flambeau_capture.values.containers.dicts import DictValue, DictView
@@ -38,6 +39,7 @@ from flambeau_capture.values.containers.sequences import (
 )
 from flambeau_capture.values.containers.sets import SetValue, algebra
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
+from flambeau_capture.values.functions.call_rules import is_bound
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.numpy.arrays import ArrayNumber, ArrayValue, scalar_operator
@@ -82,7 +84,12 @@ def by_identity(tx: Tracer, value: Value) -> bool:
     return isinstance(value, ClassValue | PartialValue | BuiltinValue | FunctionValue)
 
 
+_METHODS = (MethodValue, BoundMethod)
+_MAYBE_METHODS = (*_METHODS, BuiltinValue)
+
+
 def same_method(tx: Tracer, left: Value, right: Value) -> bool:
+    left, right = _as_bound(tx, left), _as_bound(tx, right)
     if isinstance(left, MethodValue) and isinstance(right, MethodValue):
         return identical(tx, left.receiver, right.receiver) and identical(
             tx, left.function, right.function
@@ -90,6 +97,14 @@ def same_method(tx: Tracer, left: Value, right: Value) -> bool:
     if isinstance(left, BoundMethod) and isinstance(right, BoundMethod):
         return left.name == right.name and identical(tx, left.receiver, right.receiver)
     return False
+
+
+def _as_bound(tx: Tracer, value: Value) -> Value:
+    """A method in C that the program has kept as it is where it was looked up."""
+    if not isinstance(value, BuiltinValue) or value.source is None or not is_bound(value.fn):
+        return value
+    receiver = tx.wrap(value.fn.__self__, Attr(value.source, "__self__"))
+    return BoundMethod(receiver, value.fn.__name__)
 
 
 def identical(tx: Tracer, left: Value, right: Value) -> bool:
@@ -134,11 +149,15 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         return tensor_operator(tx, symbol, left, right, asked or symbol)
     if symbol == "getitem":
         return left.get_item(tx, right)
-    if symbol in ("==", "!=") and by_identity(tx, left) and by_identity(tx, right):
-        if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
-            # two accesses give two wrappers of one method, which are equal
-            return Constant((left.fn == right.fn) == (symbol == "=="))
-        return Constant(identical(tx, left, right) == (symbol == "=="))
+    if symbol in ("==", "!="):
+        if by_identity(tx, left) and by_identity(tx, right):
+            if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
+                # two accesses give two wrappers of one method, which are equal
+                return Constant((left.fn == right.fn) == (symbol == "=="))
+            return Constant(identical(tx, left, right) == (symbol == "=="))
+        bound = isinstance(left, _METHODS) or isinstance(right, _METHODS)
+        if bound and all(isinstance(each, _MAYBE_METHODS) for each in (left, right)):
+            return Constant(same_method(tx, left, right) == (symbol == "=="))
     computed = None
     if isinstance(left, ArrayNumber) or isinstance(right, ArrayNumber):
         computed = scalar_operator(tx, symbol, left, right)
@@ -160,7 +179,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         if found is not None:
             return found
     if symbol in ("==", "!="):
-        if isinstance(left, MethodValue | BoundMethod):
+        if isinstance(left, _METHODS):
             return Constant(same_method(tx, left, right) == (symbol == "=="))
         if not (compares_by_identity(left) and compares_by_identity(right)):
             raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")

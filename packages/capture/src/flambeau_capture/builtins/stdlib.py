@@ -10,12 +10,14 @@ import ast
 import collections
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import inspect
 import json
 import os
 import re
 import reprlib
+import string
 import sys
 import time
 import types
@@ -29,8 +31,9 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
+from flambeau_capture.polyfills import calling
 from flambeau_capture.polyfills.calling import replacing
-from flambeau_capture.source import ConstantSource
+from flambeau_capture.source import ConstantSource, Item
 from flambeau_capture.values.base import (
     Args,
     Kwargs,
@@ -39,8 +42,9 @@ from flambeau_capture.values.base import (
     UserError,
     Value,
     needing,
+    objects_of,
 )
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
 from flambeau_capture.values.functions.call_rules import (
@@ -48,14 +52,17 @@ from flambeau_capture.values.functions.call_rules import (
     NAMES,
     Action,
     CallRule,
+    answers,
     breaks,
     constant,
     evaluate_call,
     handles,
+    knowing,
     pure,
 )
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import MethodValue
+from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import TracebackValue
@@ -149,7 +156,7 @@ def _wraps(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _update_wrapper(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     made, wrapped = (*args, *kwargs.values())[:2]
     if not isinstance(made, FunctionValue) or made.real is not None:
-        raise Break("FB0019", "functools.update_wrapper of an existing function")
+        return tx.call_python(calling.update_wrapper, args, kwargs)
     inner = wrapped.function if isinstance(wrapped, MethodValue) else wrapped
     if isinstance(inner, FunctionValue):
         for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -205,7 +212,7 @@ def _is_registered(known: dict[type, Any], registry: Any) -> bool:
 def _dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
     """A call of a functools.singledispatch function: of what is registered for the class."""
     real: Any = fn.real
-    if not args:
+    if not args or real is None:
         return None
     chooses = fn.code.co_name == "dispatch"
     if chooses:  # `f.dispatch(cls)`, as functools.singledispatchmethod does
@@ -284,6 +291,24 @@ def _namedtuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return evaluate_call(tx, collections.namedtuple, args, named)
 
 
+def _typed_class(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """The same of what `typing` makes, which looks for its module in the frame that calls it."""
+    frame = tx.caller(1)
+    with knowing(fn, args):
+        plain, named = objects_of(args, kwargs)
+    made = evaluate(tx, fn, *plain, **named)
+    if frame is not None:
+        made.__module__ = frame.namespace.get("__name__", "__main__")
+    return tx.wrap_new(made)
+
+
+answers({fn: functools.partial(_typed_class, fn) for fn in (typing.NamedTuple, typing.TypedDict)})
+unguarded(
+    f"{name_of(typing.NamedTuple)}, {name_of(typing.TypedDict)}",
+    "the class is made once, for all calls: nothing but its identity differs",
+)
+
+
 def _looks_at_frames(module: types.ModuleType) -> list[types.FunctionType]:
     """The functions of a module that come to frames, or to the lines of files that are cached."""
     functions = {
@@ -299,6 +324,27 @@ def _looks_at_frames(module: types.ModuleType) -> list[types.FunctionType]:
         found |= more
 
 
+@handles(importlib.import_module)
+def _import_module(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A module that is there, as an `import` finds it."""
+    name = constant_of((*args, *kwargs.values())[0])
+    if len(args) + len(kwargs) > 1 or name[:1] == "." or sys.modules.get(name) is None:
+        raise Break("FB0005", f"first import of {name}, or one within a package")
+    return tx.wrap(
+        sys.modules[name], Item(ConstantSource(sys.modules, "sys.modules"), name, "dict")
+    )
+
+
+_STRING: Any = vars(string)["_string"]  # what `string.Formatter` calls
+
+
+@handles(_STRING.formatter_field_name_split)
+def _field_name(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    first, rest = evaluate(tx, _STRING.formatter_field_name_split, constant_of(args[0]))
+    items = [tx.wrap_new(item) for item in rest]
+    return TupleValue([Constant(first), SequenceIterator(TupleValue(items))])
+
+
 breaks("FB0026", *_looks_at_frames(inspect))
 breaks("FB0023", warnings.warn_explicit)
 _members = [getattr(m, "fget", m) for m in vars(weakref.finalize).values()]
@@ -308,5 +354,6 @@ pure(
     re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.finditer, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
     typing.get_origin, typing.get_args,
+    _STRING.formatter_parser,
     json.dumps, json.loads, ast.literal_eval,
 )  # fmt: skip

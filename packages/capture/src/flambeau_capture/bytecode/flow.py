@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import CodeType
 
-from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count
+from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count, decode
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import READS_SLOT, TERMINATORS, WRITES_SLOT
 
@@ -249,22 +250,43 @@ def sometimes_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
 
 def always_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
     """Variables that have a value before an instruction, whatever way control came to it."""
+    return bound_before(body).get(instruction, frozenset())
+
+
+_BINDS = frozenset({"STORE_FAST", "STORE_DEREF"})
+_UNBINDS = (WRITES_SLOT - {"MAKE_CELL"}) | {"DELETE_DEREF"}
+
+
+def bound_before(body: CodeBody) -> dict[Instruction, frozenset[str]]:
+    """The same of each instruction that control comes to. Of a variable in a cell: as far as the
+    body itself says, which a function inside may contradict."""
     following, regions = successors(body), covering(body)
     arguments = body.code.co_varnames[: argument_count(body.code)]
     bound = {body.instructions[0]: frozenset(arguments)}
     pending = [body.instructions[0]]
     while pending:
         one = pending.pop()
-        after = bound[one] - _written(one)
+        written = {str(one.argval)} if one.opname in _UNBINDS else set()
+        after = bound[one] - written
         goals = [(regions[one].handler, after)] if one in regions else []
-        after |= _written(one) if one.opname == "STORE_FAST" else frozenset()
+        after |= {str(one.argval)} if one.opname in _BINDS else set()
         goals += [(goal, after) for goal in following[one]]
         for goal, names in goals:
             met = bound.get(goal, names) & names
             if met != bound.get(goal):
                 bound[goal] = met
                 pending.append(goal)
-    return bound.get(instruction, frozenset())
+    return bound
+
+
+def unbound_by_others(code: CodeType) -> frozenset[str]:
+    """Variables of a function that functions inside of it take the value of."""
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    found = frozenset[str]().union(*map(unbound_by_others, inner))
+    for one in inner:
+        deleted = {str(i.argval) for i in decode(one).instructions if i.opname == "DELETE_DEREF"}
+        found |= deleted.intersection(one.co_freevars)
+    return found.intersection((*code.co_cellvars, *code.co_freevars))
 
 
 def live_locals(body: CodeBody, instruction: Instruction) -> frozenset[str]:

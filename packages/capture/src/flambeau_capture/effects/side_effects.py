@@ -8,6 +8,8 @@ generated code makes it.
 
 from __future__ import annotations
 
+import gc
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,6 +130,18 @@ class SideEffects:
     def effects(self) -> list[Replayable]:
         return list(self._changed.values())
 
+    def may_have_kept(self, target: object) -> bool:
+        """Whether something that the program has written to holds an object, or did: itself, or by
+        what it holds. Not all of a large one is looked at."""
+        changed = {id(value) for value in self._changed.values()}
+        level = [obj for obj, value in self._values.values() if id(value) in changed]
+        for _ in range(_DEPTH if level else 0):
+            level = [one for one in gc.get_referents(*level) if not isinstance(one, _NOT_LOOKED_AT)]
+            if any(one is target for one in level):
+                return True
+            del level[_LOOKED_AT:]
+        return False
+
     @contextmanager
     def separate(self) -> Iterator[dict[int, Replayable]]:
         """Changes of a block, in a log of their own: the block's user says what becomes of them."""
@@ -152,6 +166,10 @@ class SideEffects:
         self._uses.clear()
         self.touched.clear()
         self.answers.clear()
+
+
+_DEPTH, _LOOKED_AT = 3, 1000
+_NOT_LOOKED_AT = (type, types.ModuleType, types.FunctionType, int, float, str)
 
 
 @dataclass(frozen=True, eq=False)

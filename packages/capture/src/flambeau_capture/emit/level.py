@@ -25,6 +25,7 @@ from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
 from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
+    NEEDS_CONTENT,
     VARIADIC,
     Callee,
     Goal,
@@ -33,6 +34,7 @@ from flambeau_capture.emit.resume import (
     Slots,
     StackSlot,
     after,
+    check_cell,
     leave_stack,
     left,
     make_resumption,
@@ -292,6 +294,8 @@ def _spelled(level: Level) -> tuple[list[Instruction], Slots]:
         below = slots[:-3] if opname == "LOAD_SUPER_ATTR" else slots
         return [plain, *spelling.callable_on_top()], (*below, *_METHOD)
     made = [replace(one) for one in (*level.preparation, instruction)]
+    if opname in NEEDS_CONTENT and instruction.argval in level.body.code.co_cellvars:
+        made = [*check_cell(made[-1]), *made]
     if opname in CALLS and instruction.arg is not None:
         return made, (*slots[: -(CALLS[opname] + instruction.arg)], StackSlot.VALUE)
     if opname == "CALL_FUNCTION_EX":

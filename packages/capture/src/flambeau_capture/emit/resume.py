@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, decode
-from flambeau_capture.bytecode.flow import TELLING, covering, remove_dead_code
+from flambeau_capture.bytecode.flow import (
+    TELLING,
+    bound_before,
+    covering,
+    remove_dead_code,
+    unbound_by_others,
+)
 from flambeau_capture.bytecode.instruction import Instruction, placed
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.resume_runtime import CALLEE, drive
+from flambeau_capture.values.functions.variables import is_empty
 
 if TYPE_CHECKING:
     from flambeau_capture.emit.level import Level
@@ -94,6 +101,58 @@ _NESTED = 0x10
 INSTEAD = "___instead"
 
 
+def check_cell(instruction: Instruction) -> list[Instruction]:
+    """What stands before an instruction that raises where a cell is empty. Generated code has the
+    cells of the function that it goes on in as free variables, of which CPython says other words.
+    """
+    name = str(instruction.argval)
+    words = f"cannot access local variable '{name}' where it is not associated with a value"
+    made = [
+        *spelling.callable_from(spelling.load_const(is_empty)),
+        *spelling.load_closure(name),
+        *spelling.call(1),
+        *spelling.jump_if("false", instruction),
+        *spelling.callable_from(spelling.load_const(UnboundLocalError)),
+        *spelling.load_const(words),
+        *spelling.call(1),
+        *spelling.raise_varargs(1),
+    ]
+    return [*placed(made, instruction.positions)]
+
+
+NEEDS_CONTENT = ("LOAD_DEREF", "DELETE_DEREF")
+
+
+def _with_checks(
+    body: CodeBody,
+) -> tuple[CodeBody, dict[Instruction, Instruction], dict[Instruction, Instruction]]:
+    """A copy in which no cell is read that may be empty, where each instruction of the body begins
+    in it, and of what each of its own is the copy."""
+    copy, twin = body.copy()
+    originals = {made: original for original, made in twin.items()}
+    own = body.code.co_cellvars
+    if not own:
+        return copy, twin, originals
+    bound, others = bound_before(body), unbound_by_others(body.code)
+    begins: dict[Instruction, Instruction] = {}
+    instructions: list[Instruction] = []
+    for original in body.instructions:
+        made, name = twin[original], str(original.argval)
+        known = name in bound.get(original, own) and name not in others
+        if original.opname in NEEDS_CONTENT and name in own and not known:
+            checks = check_cell(made)
+            begins[made], originals[checks[0]] = checks[0], original
+            instructions += checks
+        instructions.append(made)
+    checking = {made for made in instructions if made not in originals}
+    for made in instructions:
+        if made.target is not None and made not in checking:
+            made.target = begins.get(made.target, made.target)
+    regions = [replace(one, start=begins.get(one.start, one.start)) for one in copy.regions]
+    started = {original: begins.get(made, made) for original, made in twin.items()}
+    return CodeBody(instructions, body.code, regions), started, originals
+
+
 class Callee(Enum):
     """What a resume function does before it goes on: the rest of the frame that its own called."""
 
@@ -159,7 +218,7 @@ def make_resumption(goal: Goal, arguments: tuple[str, ...], name: str) -> Resump
     body, waiting, code = goal.body, goal.waiting, goal.body.code
     if code.co_flags & GENERATOR_LIKE:
         raise CannotResume("a generator or coroutine")
-    copy, twin = body.copy()
+    copy, twin, originals = _with_checks(body)
     target = twin[goal.instruction]
     pushed, regions = push_stack(goal.slots)
     # an exception that is a variable would hold itself
@@ -167,7 +226,6 @@ def make_resumption(goal: Goal, arguments: tuple[str, ...], name: str) -> Resump
     ended = [one for place in errors for one in spelling.delete_fast(f"___stack_{place}")]
     free = (*code.co_freevars, *code.co_cellvars)
     start = [*placed([*spelling.prefix((), free), *pushed, *ended], target.positions)]
-    originals = {made: original for original, made in twin.items()}
     if waiting is not None:
         call = placed(
             [
@@ -198,9 +256,14 @@ def make_resumption(goal: Goal, arguments: tuple[str, ...], name: str) -> Resump
 
 
 def as_function(
-    whole: CodeBody, parameters: tuple[str, ...], name: str, qualname: str | None = None
+    whole: CodeBody,
+    parameters: tuple[str, ...],
+    name: str,
+    qualname: str | None = None,
+    dropped: int = VARIADIC,
 ) -> CodeType:
-    """Code of a function of these parameters, to which all cells of the original are free."""
+    """Code of a function of these parameters, to which all cells of the original are free. dropped:
+    flags of the original that it lacks."""
     code = whole.code
     free = (*code.co_freevars, *code.co_cellvars)
     if any(i.opname == "MAKE_CELL" for i in whole.instructions):
@@ -209,7 +272,7 @@ def as_function(
         whole,
         name=name,
         qualname=qualname or name,
-        flags=(code.co_flags & ~VARIADIC) | (_NESTED if free else 0),
+        flags=(code.co_flags & ~dropped) | (_NESTED if free else 0),
         argcount=len(parameters),
         posonlyargcount=0,
         kwonlyargcount=0,
@@ -239,7 +302,7 @@ def generator_code(level: Level, started: bool) -> types.CodeType:
     If the generator has started, the new one has to be advanced once, to the `yield` it waits in.
     """
     code = level.body.code
-    copy, twin = level.body.copy()
+    copy, twin, _ = _with_checks(level.body)
     free = (*code.co_freevars, *code.co_cellvars)
     start = [Instruction("COPY_FREE_VARS", len(free))] if free else []
     start += [Instruction("RETURN_GENERATOR"), *spelling.pop_top(), *spelling.resume()]

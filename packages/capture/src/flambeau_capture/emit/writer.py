@@ -74,6 +74,8 @@ class BytecodeWriter:
             return
         if value.kept is not None:
             raise Unreconstructible(value, value.kept.report.what)
+        if value.stays_since is not None:
+            raise Unreconstructible(value, f"{value.describe()}, which leaves the frame")
         if id(value) in self._building:
             raise Unreconstructible(value, f"{value.describe()} holds itself")
         if value.built_once and value.source is None:

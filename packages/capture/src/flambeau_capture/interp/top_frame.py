@@ -18,7 +18,7 @@ from flambeau_capture.interp.tracer import Reached, SymbolicTracer
 from flambeau_capture.resume_runtime import Continue
 from flambeau_capture.source import ClosureSource, FrameCall, Local, Source
 from flambeau_capture.values.base import UserError, Value
-from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
+from flambeau_capture.values.functions.variables import CellValue, GlobalsScope, is_empty
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,14 @@ def _given(values: Iterable[Any]) -> Iterator[Any]:
         yield value
         if type(value) is Continue:  # `isinstance` may ask the program's object for its class
             yield from _given(value.args)
+            yield from _contents(value.func)
+
+
+def _contents(function: Any) -> Iterator[Any]:
+    """What the cells of a function hold: variables of the frame that it goes on in are there."""
+    for cell in function.__closure__ or ():
+        if not is_empty(cell):
+            yield cell.cell_contents
 
 
 class TopFrame(Frame):
@@ -97,7 +105,7 @@ class TopFrame(Frame):
         code, function, arguments, free = frame
         own = Variables(session, arguments)
         super().__init__(session, code, scope, own, {})
-        self.given = [*_given(arguments.values())]
+        self.given = [*_given(arguments.values()), *_contents(function)]
         for name in code.co_cellvars:
             pending = own.untouched(name)
             self.cells[name] = CellValue(

@@ -295,8 +295,9 @@ class SymbolicTracer(Assumptions):
         return Caller(line.filename, line.lineno, line.function, frame.scope.namespace)
 
     def has_let_go(self, obj: object) -> bool:
-        """Whether the frame was given an object that no variable has now: it may have ended."""
-        if not any(obj is one for one in self.frames[0].given):
+        """Whether the frame was given an object, or has written to what may have kept it alive, and
+        no variable has it now: it may have ended."""
+        if not any(obj is one for one in self.frames[0].given) and not self.heap.may_have_kept(obj):
             return False
         held = [*self.frames[0].untouched_objects()]
         for frame in self.frames:

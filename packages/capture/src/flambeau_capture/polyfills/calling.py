@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import operator
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -81,7 +83,8 @@ def methodcaller(name: str, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
 class Ordered:
     """A key that compares by a comparison function, whose answer is compared with 0."""
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        raise TypeError(f"unhashable type: '{KEY.__module__}.{KEY.__name__}'")
 
     def __init__(self, compare: Callable[[Any, Any], Any], obj: Any) -> None:
         self.compare = compare
@@ -177,6 +180,71 @@ def groupby(
                     break
             else:
                 waiting = _NOTHING
+
+
+def update_wrapper(
+    wrapper: Any,
+    wrapped: Any,
+    assigned: Iterable[str] = functools.WRAPPER_ASSIGNMENTS,
+    updated: Iterable[str] = functools.WRAPPER_UPDATES,
+) -> Any:
+    for name in assigned:
+        try:
+            value = getattr(wrapped, name)
+        except AttributeError:
+            pass
+        else:
+            setattr(wrapper, name, value)
+    for name in updated:
+        getattr(wrapper, name).update(getattr(wrapped, name, {}))
+    wrapper.__wrapped__ = wrapped
+    return wrapper
+
+
+def restored(made: Any, state: Any) -> Any:
+    """What `copy` and `pickle` do with the state of a new object."""
+    if state is None:
+        return made
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+        return made
+    slots = None
+    if isinstance(state, tuple) and len(state) == 2:
+        state, slots = state
+    if state is not None:
+        made.__dict__.update(state)
+    if slots is not None:
+        for name, value in slots.items():
+            setattr(made, name, value)
+    return made
+
+
+def length_hint(obj: Any, default: int = 0, /) -> int:
+    default = operator.index(default)
+    if not -sys.maxsize - 1 <= default <= sys.maxsize:
+        raise OverflowError("Python int too large to convert to C ssize_t")
+    try:
+        return len(obj)
+    except TypeError:
+        pass
+    hint = getattr(type(obj), "__length_hint__", None)
+    if hint is None:
+        return default
+    try:
+        found = hint(obj)
+    except TypeError:
+        return default
+    if found is NotImplemented:
+        return default
+    if not isinstance(found, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(found).__name__}")
+    if found < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+    return found
+
+
+#: the class of the groups that `itertools.groupby` makes
+GROUP: type = type(next(itertools.groupby((0,)))[1])
 
 
 def count_elements(counts: Any, iterable: Iterable[Any]) -> None:

@@ -73,8 +73,9 @@ class Unreconstructible(Exception):
     def __init__(self, value: Value, why: str) -> None:
         super().__init__(why)
         self.value = value
-        kept = value.kept
-        self.step = getattr(value, "step", -1) if kept is None else kept.step
+        kept, made = value.kept, value.stays_since
+        self.step = getattr(value, "step", -1) if made is None else made
+        self.step = self.step if kept is None else kept.step
         self.lines = getattr(value, "lines", ())
 
     def report(self) -> BreakReport:
@@ -101,6 +102,7 @@ class Value:
     made_in_python = "FB0021"  # the break where Python makes what bytecode cannot build
     answers_as_itself = False  # whether CPython may be given its object, which never changes
     built_once = False  # whether generated code that needs it twice is to have one object
+    stays_since: int | None = None  # it may not leave the frame, which made it at that step
     kept: Kept | None = None  # it must not be written to, or leave
     described = "{0.__class__.__name__}({0.cls.__name__})"  # a format of the value
 

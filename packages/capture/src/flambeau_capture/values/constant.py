@@ -9,6 +9,7 @@ and not if it is only passed along; the words of an exception are CPython's own.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -130,7 +131,7 @@ class Constant(KnownObject):
         method = getattr(self.value, name)
         if name in ("__enter__", "__exit__"):  # of a device: it was entered before the frame
             raise Break("FB0013", f"{self.describe()}.{name}")
-        if name in ("format", "format_map") and "%" in self.value:
+        if name in ("format", "format_map") and not shows_numbers_alone(self.value):
             given = (*args, *kwargs.values())
             if not all(isinstance(arg, Constant) for arg in given):  # dates ask for the locale
                 self.unknown(f"method {name!r}")
@@ -150,6 +151,14 @@ class Constant(KnownObject):
             writer.load_source(self.source)
         else:
             writer.load_const(self._value)
+
+
+_OF_NUMBERS = re.compile(r"([^%]|%[YmdHMSfjwuGV%])*")
+
+
+def shows_numbers_alone(format: str) -> bool:
+    """Whether what it shows of a date are numbers, which no locale writes otherwise."""
+    return "%" not in format or (format.isascii() and _OF_NUMBERS.fullmatch(format) is not None)
 
 
 def _all_of(tx: Tracer, value: Value, iterated: bool) -> Any:

@@ -18,8 +18,14 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, RunsAsItIs, SkipFrame
 from flambeau_capture.source import Called, ConstantSource, Source
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import LITERALS, Constant, is_none, name_in_errors
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
+from flambeau_capture.values.constant import (
+    LITERALS,
+    Constant,
+    constant_of,
+    is_none,
+    name_in_errors,
+)
 from flambeau_capture.values.functions.call_rules import (
     RULES,
     Action,
@@ -56,6 +62,9 @@ class NewReference(Value):
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         """The object of the program; whether a new one is still alive, only Python knows."""
+        real = getattr(self.target, "real", None)
+        if real is not None and tx.has_let_go(real):
+            raise SkipFrame(f"it asks a weak reference to a {type(real).__name__} it has let go")
         if self.target.place() is None and not isinstance(self.target, ClassValue):
             raise SkipFrame(f"it asks a weak reference to a new {self.target.cls.__name__}")
         return self.target
@@ -165,6 +174,9 @@ class ContextVariable(OpaqueValue):
         super().__init__(real, source)
         self.now: Value | None = None
 
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return Constant(self.real.name) if name == "name" else super().get_attr(tx, name)
+
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "get" and not kwargs:
             return self._get(tx, args)
@@ -207,10 +219,51 @@ class ContextVariable(OpaqueValue):
             writer.do(contextvars.ContextVar.set, [self, self.now])
 
 
+class NewVariable(ContextVariable):
+    """A variable that the program makes under capture: nobody else has set it."""
+
+    described = "context variable {0.real.name!r}"
+    built_once = True
+
+    def __init__(self, name: str, default: Value | None) -> None:
+        super().__init__(contextvars.ContextVar(name), None)  # type: ignore[arg-type]
+        self.default = default
+
+    def own_object(self) -> Any:
+        raise NotConcrete(self.describe())
+
+    def _get(self, tx: Tracer, args: Args) -> Value:
+        found = self.now or next(iter(args), None) or self.default
+        if found is None:
+            raise UserError(tx.new_exception(LookupError, [self]))
+        return found
+
+    def rebuild(self, writer: Any) -> None:
+        named = {} if self.default is None else {"default": self.default}
+        with writer.building(self):
+            writer.call(contextvars.ContextVar, [Constant(self.real.name)], named)
+
+
+@handles(contextvars.ContextVar)
+def _new_variable(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args[0].cls is not str:
+        tx.raise_error(TypeError, "context variable name must be a str")
+    return NewVariable(constant_of(args[0]), kwargs.get("default"))
+
+
 class Token(Value):
     """What `set` answers, for a `reset` under capture."""
 
+    described = "token of {0.variable}"
     cls: type = contextvars.Token
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "var":
+            return self.variable
+        if name == "old_value" and isinstance(self.variable, NewVariable):
+            missing = contextvars.Token.MISSING
+            return self.before or tx.wrap(missing, ConstantSource(missing, "MISSING"))
+        self.unknown(f"attribute {name!r}")
 
     def __init__(self, variable: ContextVariable, before: Value | None) -> None:
         self.variable = variable

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from flambeau_capture.breaks import Break, SkipFrame
@@ -27,15 +29,16 @@ from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes.registry import opcode, operand, refused
 from flambeau_capture.resume_runtime import drive
 from flambeau_capture.source import Attr, ConstantSource, Item
-from flambeau_capture.values.base import Args, Kwargs, Value, needing, unpack
+from flambeau_capture.values.base import Args, Kwargs, UserError, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, keys_of, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.functions.variables import CellValue, GlobalsDict
+from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.objects.instances import super_of
 
 
@@ -192,7 +195,7 @@ def _dir(frame: Frame) -> Value:
 #: without an argument these are about the frame that calls them
 _FRAME_BUILTINS: dict[object, Callable[[Frame], Value]] = {
     builtins.locals: _locals,
-    builtins.globals: lambda frame: GlobalsDict(frame.scope),
+    builtins.globals: lambda frame: frame.scope.as_dict(),
     builtins.vars: _locals,
     builtins.dir: _dir,
 }
@@ -279,6 +282,13 @@ def import_name(frame: Frame, instruction: Instruction) -> None:
             package = package.rpartition(".")[0]
         name = f"{package}.{name}" if name else package
     wanted = names.as_python()
+    if builtins.__import__ is _IMPORT and "." not in name and _is_nowhere(name):
+        frame.tx.guard(
+            ConstantSource(sys, "sys"), "CALL", _NowhereFound(name, (*sys.path,)), f"lacks {name}"
+        )
+        error = new_exception(ModuleNotFoundError, [Constant(f"No module named {name!r}")])
+        error.fields.update(name=Constant(name))
+        raise UserError(error)
     if builtins.__import__ is not _IMPORT or sys.modules.get(name) is None:
         raise Break("FB0005", f"first import of {name}, or an import of the program's own")
     frame.tx.guard(
@@ -296,6 +306,29 @@ def import_name(frame: Frame, instruction: Instruction) -> None:
 
 
 _IMPORT = builtins.__import__
+
+
+_FINDERS = ("_frozen_importlib", "_frozen_importlib_external", "_distutils_hack", "six")
+
+
+def _is_nowhere(name: str) -> bool:
+    """Whether there is no module of a name, and nothing of the program's is requested for it."""
+    if name in sys.modules or any(
+        getattr(finder, "__module__", "") not in _FINDERS for finder in sys.meta_path
+    ):
+        return False
+    return importlib.util.find_spec(name) is None
+
+
+@dataclass(frozen=True)
+class _NowhereFound:
+    """A guard's question: a module was not imported, and is looked for where it was not found."""
+
+    name: str
+    path: tuple[str, ...]
+
+    def __call__(self, system: Any) -> bool:
+        return self.name not in system.modules and (*system.path,) == self.path
 
 
 def _imported(frame: Frame, name: str) -> Value:

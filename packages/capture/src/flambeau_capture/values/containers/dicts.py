@@ -297,10 +297,17 @@ def own_class(target: Any) -> Any:
 def _pair(tx: Tracer, index: int, pair: Value, ordered: bool) -> list[Value]:
     """Two values; what is raised of others has the words of OrderedDict, or those of dict."""
     element = f"dictionary update sequence element #{index}"
-    is_constant = isinstance(pair, Constant) and find_in_class(pair.cls, "__iter__") is None
-    if is_constant and not ordered:
+    refused = isinstance(pair, Constant) and find_in_class(pair.cls, "__iter__") is None
+    parts: list[Value] = []
+    try:
+        if ordered or not refused:
+            parts = unpack(tx, pair)
+    except UserError as error:
+        if ordered or not issubclass(error.value.cls, TypeError):
+            raise
+        refused = True
+    if refused and not ordered:
         tx.raise_error(TypeError, f"cannot convert {element} to a sequence")
-    parts = unpack(tx, pair)
     if len(parts) == 2:
         return parts
     if not ordered:

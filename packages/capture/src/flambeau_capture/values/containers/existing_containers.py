@@ -30,7 +30,6 @@ from flambeau_capture.values.containers.sequences import (
 )
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.containers.unread import UnreadDeque, UnreadDict, UnreadList, UnreadSet
-from flambeau_capture.values.functions.variables import GlobalsDict
 from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     find_in_class,
@@ -63,7 +62,8 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
         tx.guard(source, "TYPE_MATCH", type(obj))
         tx.guard(source, "LENGTH", len(obj))
         assume_special_methods(tx, type(obj))
-    made = TupleValue(existing_sequence(tx, obj, source, tuple), type(obj), source, tx)
+    real = obj if find_in_class(type(obj), "n_unnamed_fields") is not None else None
+    made = TupleValue(existing_sequence(tx, obj, source, tuple), type(obj), source, tx, real)
     if obj:
         tx.heap.know(obj, made)
     return made
@@ -105,7 +105,7 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", type(obj))
     if type(obj) is dict and _is_of_a_module(obj):
         tx.guard(source, "ID_MATCH", obj)
-        return GlobalsDict(tx.scope_of(obj))  # capture adds names to it: its keys are no guard
+        return tx.scope_of(obj).as_dict()  # capture adds names to it: its keys are no guard
     made = _dict(tx, obj, source, type(obj))
     if isinstance(obj, collections.OrderedDict):
         made.real_attributes = vars(obj)

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import ClassEntry, ConstantSource, Source, item_of
+from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source, item_of
 from flambeau_capture.source.steps import ItemKind
 from flambeau_capture.values.base import (
     Args,
@@ -318,12 +318,20 @@ class TupleValue(SequenceValue):
         python_class: type = tuple,
         source: Source | None = None,
         tx: Any = None,
+        real: Any = None,
     ) -> None:
         super().__init__(items, source, tx)
         self.cls = python_class
+        self.real = real  # an object that has more than its items
 
     def as_python(self) -> Any:
-        return make_tuple(self.cls, [part.as_python() for part in self.parts()])
+        items = [part.as_python() for part in self.parts()]
+        if self.real is not None:
+            return self.real
+        try:
+            return make_tuple(self.cls, items)
+        except TypeError:  # a class that nothing but the interpreter makes instances of
+            raise NotConcrete(self.describe()) from None
 
     def graph_argument(self) -> Any:
         return tuple(part.graph_argument() for part in self.parts())
@@ -347,6 +355,9 @@ class TupleValue(SequenceValue):
         names: Any = getattr(self.cls, "__match_args__", ()) if by_name else ()
         if name in names:
             return self.item(names.index(name))
+        if self.real is not None and written and isinstance(written[1], types.MemberDescriptorType):
+            assert self.source is not None
+            return tx.wrap(getattr(self.real, name), Attr(self.source, name))
         if name == "_fields" and hasattr(self.cls, name):
             where = ConstantSource(self.cls, self.cls.__name__)
             return tx.wrap(self.cls._fields, ClassEntry(where, name))  # type: ignore[attr-defined]

@@ -141,6 +141,8 @@ class FunctionValue(Value):
             if own and name != "__code__" and not trusted_callable(self.real):
                 return tx.wrap(simple[name], Attr(self.base(), name))
             return tx.wrap_new(simple[name])
+        if name == "__globals__":
+            return self.scope.as_dict()
         handler = _PARTS.get(name)
         if handler is not None:
             return handler(self, tx)

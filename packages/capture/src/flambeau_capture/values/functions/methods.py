@@ -24,7 +24,6 @@ class BoundMethod(Value):
     """A method of a built-in kind: the receiver itself knows how to run it."""
 
     described = "method {0.name!r} of {0.receiver}"
-    cls: type = types.BuiltinMethodType
     built_once = True
     called_where_found = False  # by the call that it was looked up for
 
@@ -32,11 +31,19 @@ class BoundMethod(Value):
         self.receiver = receiver
         self.name = name
 
+    @property
+    def cls(self) -> type:
+        wrapper = isinstance(self._in_class(), types.WrapperDescriptorType)
+        return types.MethodWrapperType if wrapper else types.BuiltinMethodType
+
+    def _in_class(self) -> Any:
+        owners = (vars(kind) for kind in self.receiver.cls.__mro__)
+        return next((owner[self.name] for owner in owners if self.name in owner), None)
+
     def unbound(self) -> Any:
         """The class's descriptor, which CPython calls where a method is looked up to be called:
         what it refuses it refuses in the name of the class that defines it."""
-        owners = (vars(kind) for kind in self.receiver.cls.__mro__)
-        found = next((owner[self.name] for owner in owners if self.name in owner), None)
+        found = self._in_class()
         return found if isinstance(found, types.MethodDescriptorType) else None
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
@@ -48,6 +55,11 @@ class BoundMethod(Value):
 
     def as_python(self) -> Any:
         return getattr(self.receiver.as_python(), self.name)
+
+    def as_key(self) -> Any:
+        if not isinstance(self.receiver, Constant):
+            raise NotConcrete("a method of what is no constant")
+        return self.as_python()
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         check_method(tx, self.receiver, self.name, args, kwargs)

@@ -101,7 +101,7 @@ def existing_cell(
 
 
 def is_empty(cell: types.CellType) -> bool:
-    """A guard's question: does a cell hold nothing?"""
+    """The question of a guard, and of generated code: does a cell hold nothing?"""
     try:
         _ = cell.cell_contents
     except ValueError:
@@ -126,6 +126,13 @@ class GlobalsScope:
         self._moved: set[str] = set()  # names that were deleted, then set
         self.set_once: Collection[str] | None = None  # names that its module's code sets once
         self.source = ConstantSource(namespace, f"globals of {namespace.get('__name__')}")
+        self._as_dict: GlobalsDict | None = None
+
+    def as_dict(self) -> GlobalsDict:
+        """The dict itself, which is one object."""
+        if self._as_dict is None:
+            self._as_dict = GlobalsDict(self)
+        return self._as_dict
 
     def load(self, tx: Tracer, name: str) -> Value | None:
         if name in self.written:

@@ -19,6 +19,7 @@ from flambeau_capture.values.base import (
     IteratorValue,
     Kwargs,
     MadeBy,
+    SharedItems,
     Tracer,
     UserError,
     Value,
@@ -78,6 +79,10 @@ def of_stop_iteration(tx: Tracer, code: types.CodeType, error: Value) -> Value:
     made.generic_set_attr(tx, "__cause__", error)
     made.generic_set_attr(tx, "__context__", error)
     return made
+
+
+#: what the generators of a function inside a polyfill stand for, by its code
+MADE_INSIDE: dict[types.CodeType, MadeBy] = {}
 
 
 class Resumable(IteratorValue):
@@ -186,6 +191,7 @@ class GeneratorValue(Resumable):
 
     def __init__(self, frame: Any, step: int) -> None:
         self.frame = frame
+        self.made_by = MADE_INSIDE.get(frame.code)
         self.step = step
         self.kind = kind_of(frame.code)
         self.started = False
@@ -327,7 +333,8 @@ class GeneratorValue(Resumable):
         self.close(tx)
 
     def reconstruct(self, writer: Any) -> None:
-        if self.made_by is not None and not self.started and not self.finished:
+        anew = not self.started and not self.finished
+        if self.made_by is not None and (anew or isinstance(self.made_by, SharedItems)):
             self.made_by.write(self, writer)
         elif self.finished or self.frame.finished:
             writer.call(_exhausted, [])

@@ -24,7 +24,7 @@ from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import NotConcrete, Tracer
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, shows_numbers_alone
 
 Made = tuple[Callable[..., Any], tuple[Any, ...]]  # a function, and what it is called with
 
@@ -155,7 +155,9 @@ def _draws(made: Any, name: str, given: tuple[Any, ...]) -> bool:
 
 
 def _by_locale(made: Any, name: str, given: tuple[Any, ...]) -> bool:
-    return name == "__format__" and given != ("",)
+    if name not in ("__format__", "strftime") or len(given) != 1 or type(given[0]) is not str:
+        return name in ("__format__", "strftime")
+    return not shows_numbers_alone(given[0])
 
 
 def _by_zone(made: Any, name: str, given: tuple[Any, ...]) -> bool:
@@ -215,7 +217,7 @@ def _in_decimal_context(tx: Tracer) -> Iterator[None]:
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _HASH = type(hashlib.md5(b""))
 _OF_THE_CLOCK = frozenset({"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp"})
-_OF_THE_LOCALE = frozenset({"strftime", "strptime"})
+_OF_THE_LOCALE = frozenset({"strptime"})
 _OF_FILES = frozenset({"__dict__", "__del__", "readinto1", "detach", "fileno", "getbuffer"})
 _DATES = _OF_THE_CLOCK | _OF_THE_LOCALE
 

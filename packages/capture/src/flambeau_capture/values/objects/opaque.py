@@ -21,6 +21,7 @@ from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.base import (
     Args,
+    IteratorValue,
     Kwargs,
     MadeBy,
     Tracer,
@@ -225,6 +226,12 @@ class EnumMember(FrozenValue):
         if found is None or not isinstance(found[1], types.FunctionType):
             return super().call(tx, args, kwargs)
         return tx.call(class_attribute(tx, self, type(self.real), "__call__"), args, kwargs)
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        found = find_in_class(type(self.real), "__iter__")
+        if found is None or not isinstance(found[1], types.FunctionType):
+            return super().iterate(tx)
+        return tx.call(class_attribute(tx, self, type(self.real), "__iter__"), [], {}).iterate(tx)
 
     def graph_argument(self) -> Any:
         if isinstance(self.real, str | int | float):
