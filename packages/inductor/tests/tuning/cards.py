@@ -40,4 +40,4 @@ def card(name: str) -> Machine:
         memory_bus_width=bits,
     )  # fmt: skip
     with mock.patch.object(torch.cuda, "get_device_properties", lambda index: found):
-        return machine_of(0)
+        return machine_of.__wrapped__(0)

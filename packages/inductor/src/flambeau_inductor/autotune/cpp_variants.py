@@ -110,7 +110,7 @@ def _races(
     found: dict[str, _Race] = {}
     at_once, lanes = threads or torch.get_num_threads(), toolchain.vector_bytes
     for loop in loops:
-        sizes = [storage_bytes(layouts[name]) for name in set.union(*touched(RunLoop(loop)))]
+        sizes = [storage_bytes(layouts[name]) for name in frozenset.union(*touched(RunLoop(loop)))]
         size = sum(n for n in sizes if isinstance(n, int))
         if size < host_tuning().raced_bytes or not all(isinstance(n, int) for n in sizes):
             continue
@@ -136,7 +136,7 @@ def _races(
 
 def _candidates(race: _Race, layouts: Mapping[str, Layout], path: Path) -> Sequence[Candidate]:
     kernels = load_kernels(path, race.source.kernels)
-    names = set.union(*touched(RunLoop(race.loop)))
+    names = frozenset.union(*touched(RunLoop(race.loop)))
     tensors = {name: stand_in(layouts[name]) for name in names}
     made = []
     for name in race.forms:

@@ -89,7 +89,7 @@ def _words(step: RunLoop | Extern | CheckIndex) -> tuple[str, str, str]:
     return "check", f"positions in {step.ref.buffer}", step.error
 
 
-def _moved(program: Program, names: set[str]) -> str:
+def _moved(program: Program, names: frozenset[str]) -> str:
     known = known_bytes(buffer for buffer in program.buffers if buffer.name in names)
     fixed = len(known) == len(names & program.by_name.keys())
     return f"{sum(known.values()) / 1024:.0f} KiB" if fixed else "open sizes"

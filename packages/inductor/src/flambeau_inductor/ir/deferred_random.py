@@ -56,11 +56,11 @@ def draws_fused_with_loops(program: Program) -> Mapping[str, DeferredDraw]:
     return found
 
 
-def mentioned(step: Step) -> set[str]:
+def mentioned(step: Step) -> frozenset[str]:
     """Buffers that a step names."""
     if isinstance(step, Compute):
         return touched(step)[0] | made_by(step)
-    return {step.buffer, step.old} if isinstance(step, Reuse) else {step.buffer}
+    return frozenset((step.buffer, step.old) if isinstance(step, Reuse) else (step.buffer,))
 
 
 def _may_draw(step: Step) -> bool:

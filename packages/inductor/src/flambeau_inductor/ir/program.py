@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from flambeau_inductor.indexing import Expr, Size, static_sizes
-from flambeau_inductor.ir.loops import Loop, Scalar
+from flambeau_inductor.ir.loops import Load, Loop, Scalar, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +128,25 @@ class Reuse:
     dead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+Touched = tuple[frozenset[str], frozenset[str]]
+"""Buffers that a step reads, and those it writes into (which must exist before)."""
+
+
+@dataclass(frozen=True)
 class RunLoop:
     """Launch a generated kernel."""
 
     loop: Loop
 
+    @cached_property
+    def touched(self) -> Touched:
+        """By loads and by stores; passes ask for each pair of steps."""
+        body = self.loop.body
+        reads = frozenset(i.buffer for i in body if isinstance(i, Load))
+        return reads, frozenset(i.buffer for i in body if isinstance(i, Store))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Extern:
     """Call a library operator.
 
@@ -157,6 +169,12 @@ class Extern:
         """What it is given of the memory of buffers."""
         given = leaves((*self.args, *(value for _, value in self.kwargs)))
         return [each for each in given if isinstance(each, Ref)]
+
+    @cached_property
+    def touched(self) -> Touched:
+        """What it is given, and what it writes its results to."""
+        reads = frozenset(ref.buffer for ref in self.reads)
+        return reads, frozenset(ref.buffer for ref in self.into)
 
 
 @dataclass(frozen=True, slots=True)

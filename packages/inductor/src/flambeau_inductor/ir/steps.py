@@ -12,7 +12,16 @@ from math import prod
 
 from flambeau_inductor.indexing import Size, decide_equal, plain, static_sizes
 from flambeau_inductor.ir.loops import Load, Loop, Store
-from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, Layout, Program, RunLoop, Step
+from flambeau_inductor.ir.program import (
+    Buffer,
+    CheckIndex,
+    Extern,
+    Layout,
+    Program,
+    RunLoop,
+    Step,
+    Touched,
+)
 
 Compute = RunLoop | Extern | CheckIndex
 """Steps that do something, as against those that give and take memory."""
@@ -45,20 +54,17 @@ def on_a_gpu(program: Program) -> bool:
     return any(buffer.layout.device.type == "cuda" for buffer in program.buffers)
 
 
-def touched(step: Compute) -> tuple[set[str], set[str]]:
+def touched(step: Compute) -> Touched:
     """Buffers that a step reads, and those it writes into (which must exist before)."""
-    if isinstance(step, RunLoop):
-        reads = {i.buffer for i in step.loop.body if isinstance(i, Load)}
-        writes = {i.buffer for i in step.loop.body if isinstance(i, Store)}
-        return reads, writes
     if isinstance(step, CheckIndex):
-        return {step.ref.buffer}, set()
-    return {ref.buffer for ref in step.reads}, {ref.buffer for ref in step.into}
+        return frozenset((step.ref.buffer,)), frozenset()
+    return step.touched
 
 
-def made_by(step: Compute) -> set[str]:
+def made_by(step: Compute) -> frozenset[str]:
     """Buffers that a step writes into, and those that its results become."""
-    return touched(step)[1].union(results_of(step))
+    written = touched(step)[1]
+    return written.union(results_of(step)) if isinstance(step, Extern) else written
 
 
 def results_of(step: Compute) -> list[str]:

@@ -223,7 +223,7 @@ def _verify_step(step: Step, live: set[str], layouts: Mapping[str, Layout]) -> N
         live.remove(step.buffer)
     else:
         user = step.loop.name if isinstance(step, RunLoop) else getattr(step, "target", "a check")
-        for name in set.union(*touched(step)):
+        for name in frozenset.union(*touched(step)):
             _need(name, live, f"used in {user}")
         live.update(results_of(step))
     _end_dying(live)

@@ -20,7 +20,7 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate, kern
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.indexing import as_expr
 from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Store
-from flambeau_inductor.ir.program import Alloc, FreeBuffer, Program, Reuse, RunLoop, Step
+from flambeau_inductor.ir.program import Alloc, FreeBuffer, Program, Reuse, RunLoop, Step, Touched
 from flambeau_inductor.ir.steps import bytes_touched, known_bytes, touched
 from flambeau_inductor.templates.call_replacement import Buffers, Selected, facts, on_processor
 
@@ -217,8 +217,8 @@ def _touching(
     return Loop(loops[0].name, (Axis("x0", 1),), (), tuple(body), origins)
 
 
-def _touched(loop: Loop, given: TritonKernel | None) -> tuple[set[str], set[str]]:
+def _touched(loop: Loop, given: TritonKernel | None) -> Touched:
     """Buffers that a loop reads and writes; the kernel of a template is given more than the loop
     that represents it says, and reads nothing of a product that it does not store."""
     reads, writes = touched(RunLoop(loop))
-    return (reads, writes) if given is None else ({*given.arguments} - writes, writes)
+    return (reads if given is None else frozenset(given.arguments) - writes), writes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import torch
@@ -86,8 +86,9 @@ def shared_bytes_of(capability: tuple[int, int]) -> int:
     return architecture(capability)[1] << 10
 
 
+@cache
 def machine_of(index: int) -> Machine:
-    """The GPU of this index."""
+    """The GPU of this index. The driver answers in milliseconds, and every pass asks."""
     found = torch.cuda.get_device_properties(index)
     capability = found.major, found.minor
     return Machine(

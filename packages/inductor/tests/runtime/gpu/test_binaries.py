@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -194,3 +195,23 @@ there = [name for name in ("triton", "sympy", "flambeau_prims", "flambeau_induct
 print(there)
 """
     assert run("-c", script, json.dumps(made)).strip() == "[]"
+
+
+def test_a_kernel_just_compiled_is_loaded_without_a_launcher_of_tritons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Compiled:
+        metadata = SimpleNamespace(name="kernel_3", shared=MOST_SHARED + 1, num_warps=4)
+        asm: ClassVar = {"cubin": b"binary", "ptx": ""}
+        packed_metadata = ()
+
+        @property
+        def run(self) -> Any:
+            raise AssertionError("Triton compiles a launcher in C for this")
+
+    driver = Driver()
+    monkeypatch.setattr(build, "cuda_driver", lambda gpu: driver)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    kernel = build.Loadable(Compiled())
+    assert kernel.function == kernel.function == 1001
+    assert driver.loaded == [(b"binary", "kernel_3", MOST_SHARED + 1)]

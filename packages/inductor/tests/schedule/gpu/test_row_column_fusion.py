@@ -9,7 +9,10 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import InductorError, Options
-from flambeau_inductor.ir.loops import Loop, Reduce, Store
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import Axis, Load, Loop, Reduce, Store
+from flambeau_inductor.ir.program import RunLoop
+from flambeau_inductor.schedule.gpu import row_column_fusion
 from torch import Tensor, fx
 
 from tests.evaluated import Outcome, against_eager
@@ -128,3 +131,14 @@ def test_cpp_refuses_a_joined_loop_by_name() -> None:
     gm = flambeau_prims.lower(fx.symbolic_trace(norm_backward), inputs)
     with pytest.raises(InductorError, match="also sums their columns"):
         flambeau_inductor.compile(gm, inputs, options=Options(limits=JOINED))
+
+
+def _copy(source: str, target: str) -> RunLoop:
+    body = (Load(source, Var("x0"), torch.float32), Store(target, Var("x0"), 0))
+    return RunLoop(Loop(f"{source}_{target}", (Axis("x0", 4),), (), body))
+
+
+@pytest.mark.parametrize("other", ["ab", "bc", "ca", "ac", "cb"])
+def test_steps_that_touch_one_buffer_share_something(other: str) -> None:
+    assert not row_column_fusion._share_nothing(_copy("a", "b"), _copy(*other))
+    assert row_column_fusion._share_nothing(_copy("a", "b"), _copy("c", "d"))

@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from flambeau_inductor.codegen.triton.kernel import (
     WITH_DESCRIPTORS,
     TritonKernel,
 )
+from flambeau_inductor.runtime.gpu.binaries import cuda_driver
 from flambeau_inductor.runtime.gpu.launch import Launcher, Library
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import shared_bytes_of
@@ -51,6 +53,23 @@ def require_triton() -> None:
             name = torch.cuda.get_device_name()
             found = ".".join(map(str, capability))
             raise TritonMissing(f"{name} has compute capability {found}; Triton needs 7.0 or newer")
+
+
+@lru_cache(maxsize=1)
+def start() -> Future[None]:
+    """Do beside other work what Triton does once a process, before it compiles the first kernel: it
+    is imported, hashes its own files, and compiles what it asks the driver with."""
+    pool = ThreadPoolExecutor(1, "flambeau_triton")
+    started = pool.submit(_started)
+    pool.shutdown(wait=False)
+    return started
+
+
+def _started() -> None:
+    from triton.runtime import cache, driver  # triton is optional
+
+    _ = driver.active.utils
+    cache.triton_key()
 
 
 def import_kernels(path: Path) -> ModuleType:
@@ -101,6 +120,7 @@ def build(
         return None
 
     if not interpreting() and kernels:
+        start().result()
         workers = max(1, min(parallel, len(kernels), os.cpu_count() or 1))
         with ThreadPoolExecutor(workers) as pool:
             errors = list(pool.map(tried, launchers.values()))
@@ -138,9 +158,34 @@ def _variant(function: Any, kernel: TritonKernel) -> Any:
     def prepare(aligned: bool) -> Any:
         if interpreting():
             return lambda *given: _interpreted(function, kernel, given)
-        return _compile(function, kernel, aligned=aligned, target=None)
+        return Loadable(_compile(function, kernel, aligned=aligned, target=None))
 
     return prepare
+
+
+class Loadable:
+    """A kernel that Triton has compiled, loaded by the driver on the current device: Triton would
+    compile a launcher for its signature first, which only `run` needs."""
+
+    def __init__(self, compiled: Any) -> None:
+        self.compiled, self.metadata, self.asm = compiled, compiled.metadata, compiled.asm
+        self.packed_metadata = compiled.packed_metadata
+
+    @cached_property
+    def function(self) -> int:
+        """The driver's handle of the kernel."""
+        import torch  # deferred, as above
+
+        if "cubin" not in self.asm:  # another maker's device
+            _ = self.run
+            return int(self.compiled.function)
+        driver = cuda_driver(torch.cuda.current_device())
+        return driver.load(self.asm["cubin"], self.metadata.name, self.metadata.shared)
+
+    @property
+    def run(self) -> Any:
+        """Triton's own launcher."""
+        return self.compiled.run
 
 
 def _interpreted(function: Any, kernel: TritonKernel, given: Sequence[Any]) -> None:

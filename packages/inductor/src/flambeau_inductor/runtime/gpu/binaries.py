@@ -26,6 +26,7 @@ LIBRARY = "launch.so"
 MOST_SHARED = 48 << 10
 """Bytes of shared memory that a kernel may have without asking."""
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_PREFER_SHARED = 1  # CU_FUNC_CACHE_PREFER_SHARED
 _POINTER = ctypes.c_void_p
 
 
@@ -53,6 +54,7 @@ class CudaDriver:
         self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
         self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         if shared > MOST_SHARED:
+            self._call("cuFuncSetCacheConfig", function, _PREFER_SHARED)
             self._call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, shared)
         return function.value or 0
 

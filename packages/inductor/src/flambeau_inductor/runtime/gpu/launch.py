@@ -148,9 +148,8 @@ class Launcher:
         if self.descriptors and aligned and not self._described():
             aligned = False
         kernel = self.prepare(aligned=aligned)
-        run = kernel.run  # loads the binary on first access
         if self.library is None or not aligned:  # the native part turns unaligned buffers down
-            return self._through(run, kernel)
+            return self._through(kernel.run, kernel)
         metas = kernel.metadata.tensordesc_meta if self.descriptors else ()
         tiles = [tiled(d, meta) for d, meta in zip(self.descriptors, metas, strict=True)]
         passed = self.addresses + self.sizes + sum(1 + 2 * each.rank for each in tiles)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import torch
 
@@ -74,14 +75,16 @@ def _joinable(
         return
     for along, step in enumerate(steps):
         loop = _loop(step)
-        if along == down or loop is None or scratch.device_of(loop) != scratch.device_of(sums):
+        if along == down or loop is None or _share_nothing(step, steps[down]):
+            continue
+        if scratch.device_of(loop) != scratch.device_of(sums):
             continue
         pair = _pair(loop, sums, along < down, scratch.limits)
         place = None if pair is None else _place(steps, *sorted((along, down)))
         if pair is None or place is None:
             continue
         others = [each for k, each in enumerate(steps) if k not in (along, down)]
-        read = set[str]().union(*(set.union(*touched(each)) for each in others))
+        read = set[str]().union(*(frozenset.union(*touched(each)) for each in others))
         written = touched(steps[along])[1] | touched(steps[down])[1]
         made = _made(pair, {name for name in written - read if name not in kept}, scratch)
         if made is not None:
@@ -89,6 +92,12 @@ def _joinable(
             found[along], found[down] = [], []
             found[place] = [RunLoop(each) for each in made]
             yield [each for some in found for each in some]
+
+
+def _share_nothing(step: Compute, other: Compute) -> bool:
+    """Whether two steps touch different buffers: as most do, this is asked first."""
+    pairs = product(touched(step), touched(other))
+    return all(ours.isdisjoint(theirs) for ours, theirs in pairs)
 
 
 def _made(pair: Pair, inside: Container[str], scratch: ScratchBuffers) -> tuple[Loop, ...] | None:

@@ -116,7 +116,9 @@ class _Coalescing:
     def renamed(self, step: Compute) -> Compute: ...
     def renamed(self, step: Compute) -> Compute:
         """The step with buffers under their names of now; loops alone touch those with another."""
-        if not isinstance(step, RunLoop) or self.names.keys().isdisjoint(set.union(*touched(step))):
+        if not isinstance(step, RunLoop) or self.names.keys().isdisjoint(
+            frozenset.union(*touched(step))
+        ):
             return step
         body = tuple(
             replace(i, buffer=self.name(i.buffer)) if isinstance(i, Load | Store) else i
