@@ -1,31 +1,75 @@
-"""Slices of sweeps: the tests run one case in n of a product, and every kind if they can."""
+"""Of a product of kinds a slice runs that has every kind; sweeps run the whole."""
 
-import itertools
-from types import SimpleNamespace
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from tools import testing
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("one", "abcdef")
+@pytest.mark.parametrize("other", "uvwxyz")
+def test_product(one, other): pass
+
+@pytest.mark.parametrize("one", "ab")
+@pytest.mark.parametrize("other", "uvwxyz")
+def test_small_product(one, other): pass
+
+@pytest.mark.parametrize("one", [str(n) for n in range(40)])
+def test_list(one): pass
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("one", "abcdef")
+@pytest.mark.parametrize("other", "uvwxyz")
+def test_whole(one, other): pass
+
+@pytest.mark.sweep(6)
+@pytest.mark.parametrize("one", "abcdef")
+@pytest.mark.parametrize("other", "uvwxyz")
+def test_marked(one, other): pass
+"""
 
 
-def family(**kinds):
-    """The cases of a product, as pytest collects them."""
-    return [
-        SimpleNamespace(
-            path=testing.ROOT / "test_it.py", nodeid=f"test_it.py::test_it[{values}]",
-            callspec=SimpleNamespace(params=dict(zip(kinds, values, strict=True))),
-        )
-        for values in itertools.product(*kinds.values())
-    ]  # fmt: skip
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory):
+    """A function: the cases that a run would take, by their test."""
+    folder = tmp_path_factory.mktemp("slices")
+    (folder / "test_kinds.py").write_text(TESTS)
+
+    def run(*options: str, **environment: str) -> dict[str, list[str]]:
+        text = f"import os, sys, pytest  # beside torch\nos.environ |= {environment!r}\n"
+        text += f"sys.path.insert(0, {str(ROOT)!r})\nsys.exit(pytest.main(sys.argv[1:]))"
+        given = ["--collect-only", "-q", "-p", "tools.testing", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-c", text, *given, *options, "test_kinds.py"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, list[str]] = {}
+        for line in done.stdout.splitlines():
+            if line.startswith("test_kinds.py::"):
+                name, _, case = line.partition("::")[2].removesuffix("]").partition("[")
+                found.setdefault(name, []).append(case)
+        return found
+
+    return run
 
 
-@pytest.mark.parametrize("first, second", [(2, 3), (5, 5), (3, 20), (1, 7)])
-def test_every_kind_is_in_a_slice_that_can_hold_all(first, second):
-    cases = family(first=[f"a{n}" for n in range(first)], second=range(second))
-    ordered = testing.spread(cases)
-    taken = ordered[: first + second]
-    for name in ("first", "second"):
-        kinds = {case.callspec.params[name] for case in cases}
-        assert {case.callspec.params[name] for case in taken} == kinds
-    assert sorted(map(id, ordered)) == sorted(map(id, cases))
-    assert testing.spread(cases[::-1]) == ordered
+def test_each_kind_of_a_large_product_runs_twice_and_lists_run_in_whole(collected) -> None:
+    found = collected()
+    taken = found["test_product"]
+    assert 12 <= len(taken) < 36
+    for kind in "abcdefuvwxyz":
+        assert sum(kind in case.split("-") for case in taken) >= 2
+    sizes = {name: len(cases) for name, cases in found.items() if name != "test_product"}
+    assert sizes == {"test_small_product": 12, "test_list": 40, "test_whole": 36, "test_marked": 6}
+    assert collected(FLAMBEAU_TEST_SEED="7")["test_product"] != taken
+
+
+def test_sweeps_alone_have_the_whole_of_every_product(collected) -> None:
+    found = collected("-m", "sweep", FLAMBEAU_SWEEPS="1")
+    sizes = {name: len(cases) for name, cases in found.items()}
+    assert sizes == {"test_product": 36, "test_whole": 36, "test_marked": 36}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from collections import Counter, defaultdict
@@ -22,8 +21,8 @@ SLOWEST = 40
 
 def seconds() -> float:
     """Of the processor, that this process and those that it has waited for have taken."""
-    others = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + others.ru_utime + others.ru_stime
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
 
 
 def keep(folder: Path, seconds_of: dict[str, float]) -> None:

@@ -88,7 +88,7 @@ def shared_bytes_of(capability: tuple[int, int]) -> int:
 
 @cache
 def machine_of(index: int) -> Machine:
-    """The GPU of this index. The driver answers in milliseconds, and every pass asks."""
+    """The GPU of this index. The driver answers in milliseconds, and every pass needs it."""
     found = torch.cuda.get_device_properties(index)
     capability = found.major, found.minor
     return Machine(

@@ -57,8 +57,8 @@ def require_triton() -> None:
 
 @lru_cache(maxsize=1)
 def start() -> Future[None]:
-    """Do beside other work what Triton does once a process, before it compiles the first kernel: it
-    is imported, hashes its own files, and compiles what it asks the driver with."""
+    """Do in a thread what Triton does once a process, before it compiles the first kernel: it
+    is imported, hashes its own files, and compiles what it calls the driver with."""
     pool = ThreadPoolExecutor(1, "flambeau_triton")
     started = pool.submit(_started)
     pool.shutdown(wait=False)

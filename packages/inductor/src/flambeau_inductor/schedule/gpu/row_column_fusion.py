@@ -95,7 +95,7 @@ def _joinable(
 
 
 def _share_nothing(step: Compute, other: Compute) -> bool:
-    """Whether two steps touch different buffers: as most do, this is asked first."""
+    """Whether two steps touch different buffers: as most do, this comes first."""
     pairs = product(touched(step), touched(other))
     return all(ours.isdisjoint(theirs) for ours, theirs in pairs)
 
