@@ -240,7 +240,7 @@ def uncompiled(target: Any) -> Any:
     capture a function anew see it: the cache of the compiled one would take its frames."""
     while True:
         if isinstance(target, compiled):
-            target = target.__wrapped__
+            target = target.__dict__["__wrapped__"]
         elif isinstance(target, types.MethodType) and isinstance(target.__func__, compiled):
             target = types.MethodType(uncompiled(target.__func__), target.__self__)
         elif not isinstance(target, torch.nn.Module):

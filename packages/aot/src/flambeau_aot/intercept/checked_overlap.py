@@ -24,7 +24,7 @@ def istft(trace: Interception, call: Call) -> Any:
 
 
 class _Differing(TorchDispatchMode):
-    """A mode in which two tensors are taken to differ where equality is queried, and asserted to."""
+    """A mode in which tensors whose equality is queried are taken to differ, and asserted to."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -81,7 +81,8 @@ class set_stance:
 
     def __call__(self, fn: F) -> F:
         _set(self._before)  # it holds while the function runs, not before
-        return _within(functools.partial(set_stance, self.stance), fn)
+        made: F = _within(functools.partial(set_stance, self.stance), fn)
+        return made
 
 
 def _within(stance: Callable[[], Any], fn: Any) -> Any:
