@@ -269,8 +269,8 @@ AO0141: a function of {name} is differentiated and draws by {target} in its back
     generator of its own > draw outside of it
 AO0142: the two functions of cond give results of other shapes, strides or dtypes: {layouts} and
     {others} > let both return the same
-AO0143: the body of while_loop changes the shape or dtype of what it carries
-AO0144: the body of while_loop returns {returned} values and carries {count}
+AO0143: the body of {name} changes the shape or dtype of what it carries
+AO0144: the body of {name} returns {returned} values and carries {count}
 AO0145 DoubleBackwardError: {name} does not do what it did when it was first traced > what it reads
     besides its arguments must not change between calls
 AO0146: a backward of {name} is marked with @once_differentiable: what autograd makes of its

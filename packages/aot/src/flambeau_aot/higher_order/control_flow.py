@@ -387,7 +387,7 @@ def while_loop(
     ask = traced(tracer, condition, tensors, "while_loop", numbers, [False] * len(tensors))
     starts = [TensorLayout.of(current_value(tensor), symbols) for tensor in tensors[:count]]
     if not alike(layouts_of(step, symbols), starts, strides=False):
-        raise refusal("AO0143")
+        raise refusal("AO0143", name="while_loop")
     wanting = [index for index, needs in enumerate(needed) if needs and step.training]
     if wanting:
         refuse_unrepeatable((ask, step), "while_loop")
@@ -420,7 +420,7 @@ def _step(
         step = traced(tracer, body, tensors, "while_loop", numbers, inside)
         carried_out = differentiable_results(step)
         if len(carried_out) != count:
-            raise refusal("AO0144", returned=len(carried_out), count=count)
+            raise refusal("AO0144", name="while_loop", returned=len(carried_out), count=count)
         after = [
             before or (place < count and carried_out[place]) for place, before in enumerate(inside)
         ]

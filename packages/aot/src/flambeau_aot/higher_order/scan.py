@@ -65,7 +65,7 @@ def scan(
     joint, inside = _step(tracer, step, given, numbers, needed, carried)
     starts = [TensorLayout.of(values[place], symbols) for place in range(carried)]
     if not alike(layouts_of(joint, symbols)[:carried], starts, strides=False):
-        raise refusal("AO0143")
+        raise refusal("AO0143", name="scan")
     with outside_tracing():
         made = [joint.outputs[place].meta["val"] for place in outputs_of(joint)[carried:]]
         rows = [x.new_empty((length, *x.shape)) for x in made]
@@ -103,7 +103,7 @@ def _step(
         joint = traced(tracer, step, given, "scan", numbers, inside)
         flags = differentiable_results(joint)
         if len(flags) < carried:
-            raise refusal("AO0144", returned=len(flags), count=carried)
+            raise refusal("AO0144", name="scan", returned=len(flags), count=carried)
         after = [old or (place < carried and flags[place]) for place, old in enumerate(inside)]
         if after == inside:
             return joint, inside
