@@ -44,7 +44,7 @@ class Options:
         them. A tensor that is seen with others is data from then on, and breaks the graph there.
     sum_gradients: a step under `DistributedDataParallel` that calls `backward()` is one graph,
         which sums gradients itself. All ranks must have that graph then, and go on having it: one
-        that breaks it, or runs uncompiled, asks the reducer for other sums than the rest.
+        that breaks it, or runs uncompiled, has its reducer sum otherwise than the rest.
     step_limit: instructions interpreted for one frame before its graph ends.
     idle_step_limit: the same, of instructions in a row that come to no operation on a tensor.
     watch: gets what `Records` gets as it comes about: `watch(kind, record)`, where the kind is
