@@ -88,6 +88,7 @@ PROGRAMS = {
     "clipped": (clipped, {}, {}, ONE),
     "accumulated": (accumulated, {}, {}, ONE),
     "one bucket": (simple, {}, {"bucket_cap_mb": 25}, ONE),
+    "default": (simple, {}, {}, CUT),
     "not synchronized": (not_synchronized, {}, {}, CUT),
     "handed on": (handed_on, {}, {}, CUT),
     "statistic": (simple, {"statistic": True}, {}, CUT),
@@ -109,7 +110,8 @@ def _trained(name, compiled, rank, backend):
     if name == "torch's hook":
         model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    run = flambeau.compile(step, backend=backend) if compiled else step
+    options = {"capture.sum_gradients": name != "default"}
+    run = flambeau.compile(step, backend=backend, options=options) if compiled else step
     batches = torch.Generator().manual_seed(rank)
     losses = []
     for _ in range(STEPS):
@@ -142,7 +144,8 @@ def _lacking(rank):
     for compiled in (False, True):
         model = DistributedDataParallel(Net(unread=True))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        run = flambeau.compile(simple, backend="aot_eager") if compiled else simple
+        options = {"capture.sum_gradients": True}
+        run = flambeau.compile(simple, backend="aot_eager", options=options) if compiled else simple
         with contextlib.suppress(RuntimeError):
             for step in range(2):
                 run(model, optimizer, torch.ones(4, WIDTH), torch.zeros(4, dtype=torch.int64))
@@ -151,8 +154,36 @@ def _lacking(rank):
     return said
 
 
+def differing(model, optimizer, x, y):
+    loss = F.cross_entropy(model(x), y)
+    if dist.get_rank():
+        str(loss.item())
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def _differing(rank):
+    """One rank breaks its step: by default that is right; where graphs sum, the others say so, and
+    nobody has started anything."""
+    model = DistributedDataParallel(Net(), bucket_cap_mb=1e-3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.full((4, WIDTH), rank + 1.0), torch.zeros(4, dtype=torch.int64)
+    flambeau.compile(differing, backend="aot_eager")(model, optimizer, x, y)
+    said, flambeau.distributed.collective_order.SECONDS = None, 2.0
+    if rank == 0:
+        options = {"capture.sum_gradients": True}
+        run = flambeau.compile(differing, backend="aot_eager", options=options)
+        try:
+            run(model, optimizer, x, y)
+        except flambeau.distributed.CollectivesDiffer as error:
+            said = str(error)
+    dist.barrier()
+    return [each.detach() for each in model.parameters()], said
+
+
 def _both(rank):
-    return _all(rank), _lacking(rank)
+    return _all(rank), _lacking(rank), _differing(rank)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +192,7 @@ def found(tmp_path_factory):
 
 
 def test_steps_train_as_in_eager(found):
-    for each, _ in found:
+    for each, *_ in found:
         for (name, backend), (wanted, given, (breaks, fallbacks)) in each.items():
             exact = {"rtol": 0, "atol": 0} if backend == "aot_eager" else {}
             torch.testing.assert_close(given, wanted, msg=f"{name}, {backend}", **exact)
@@ -170,10 +201,17 @@ def test_steps_train_as_in_eager(found):
 
 
 def test_ranks_end_with_the_same_parameters(found):
-    (one, _), (other, _) = found
+    (one, *_), (other, *_) = found
     for case, (_, (_, parameters), _) in one.items():
         torch.testing.assert_close(other[case][1][1], parameters, rtol=0, atol=0)
 
 
 def test_a_parameter_without_gradient_is_eagers_error(found):
-    assert [said for _, said in found] == [[0, 0], [0, 0]]
+    assert [said for _, said, _ in found] == [[0, 0], [0, 0]]
+
+
+def test_a_rank_with_another_graph(found):
+    (parameters, said), (others, nothing) = [differing for *_, differing in found]
+    torch.testing.assert_close(parameters, others, rtol=0, atol=0)
+    assert nothing is None
+    assert "all ranks must have the same graphs" in said

@@ -45,6 +45,9 @@ class Options:
     small_values: what follows from at most 16 integers or booleans of a tensor on the CPU may be
         read (`item()`, a branch, the size of a result): capture reads them and a guard fixes
         them. A tensor that is seen with others is data from then on, and breaks the graph there.
+    sum_gradients: a step under `DistributedDataParallel` that calls `backward()` is one graph,
+        which sums gradients itself. All ranks must have that graph then, and go on having it: one
+        that breaks it, or runs uncompiled, has its reducer sum otherwise than the rest.
     step_limit: instructions interpreted for one frame before its graph ends.
     idle_step_limit: the same, of instructions in a row that come to no operation on a tensor.
     watch: gets what `Records` gets as it comes about: `watch(kind, record)`, where the kind is
@@ -65,6 +68,7 @@ class Options:
     raise_internal_errors: bool = False
     inline_depth: int = 100
     small_values: bool = True
+    sum_gradients: bool = False
     step_limit: int = 2_000_000
     idle_step_limit: int = 100_000
     watch: Callable[[str, object], None] | None = dataclasses.field(

@@ -315,9 +315,9 @@ def nobody_watches(leaf: torch.Tensor) -> bool:
     if not leaf.requires_grad:
         return True
     edge = torch.autograd.graph.get_gradient_edge
-    own = edge(leaf).node.metadata  # lives as long as the node
+    own: Any = edge(leaf).node.metadata  # lives as long as the node
     own[_MARK] = True
-    held = edge(leaf).node.metadata
+    held: Any = edge(leaf).node.metadata
     return held.pop(_MARK, None) is None
 
 

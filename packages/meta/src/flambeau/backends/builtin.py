@@ -127,8 +127,10 @@ def _verify(backend: Backend, request: Request) -> Backend:
     return verified(backend, request)
 
 
-def _merges(request: Request) -> bool:
-    return request.traits.kernels and request.choices.inductor.merge_collectives
+def _by_whole_graphs(request: Request) -> bool:
+    """Whether what ranks send each other depends on where their graphs end."""
+    merges = request.traits.kernels and request.choices.inductor.merge_collectives
+    return merges or request.choices.capture.sum_gradients
 
 
 LAYERS += (
@@ -150,7 +152,7 @@ LAYERS += (
     Layer("verify", _verify, lambda request: request.verify),
     Layer(
         "agreement",
-        lambda backend, request: in_agreement(backend, _merges(request)),
+        lambda backend, request: in_agreement(backend, _by_whole_graphs(request)),
         lambda request: True,
     ),
     Layer("run_events", publish_runs, lambda request: True),

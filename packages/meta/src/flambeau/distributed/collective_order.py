@@ -191,7 +191,8 @@ _UNCHECKED = (
 
 _ALONE = (
     "Rank {rank} compiled no collectives within {SECONDS} s of those of this rank from {line}: "
-    "with merge_collectives all ranks must have the same graphs, or they wait for ever."
+    "with merge_collectives or sum_gradients all ranks must have the same graphs, or they wait for "
+    "ever."
 )
 
 
@@ -200,8 +201,8 @@ _streams = _Streams()
 
 def in_agreement(backend: Backend, whole: bool = False) -> Backend:
     """The backend; a graph whose collectives are not those of the other ranks raises when it is
-    run. whole: collectives of a graph are merged, so that the graph must be that of the other ranks
-    too. Does nothing where no process group is there."""
+    run. whole: collectives of a graph are merged, or made by capture, so that the graph must be
+    that of the other ranks too. Does nothing where no process group is there."""
 
     def agreed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

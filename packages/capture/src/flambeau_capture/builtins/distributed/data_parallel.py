@@ -47,6 +47,8 @@ def _forward(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     wrapper = args[0]
     if not isinstance(wrapper, ModuleValue) or wrapper.real is None:
         raise _refused("that is made in the graph")
+    if torch.is_grad_enabled() and not tx.options.sum_gradients:
+        raise _refused("without the option `sum_gradients`, which all ranks must keep to")
     if tx.graph is not tx.graph.outermost:
         raise _refused("in a function that torch maps or runs again")
     for name, wanted in PLAIN.items():
