@@ -73,7 +73,7 @@ def _restated(shape: Sizes, steps: Sizes, stride: Sizes) -> list[Size]:
     require(len(shape) == len(stride), f"strides {list(stride)} of {list(shape)}")
     free = any(surely(n == 0) for n in shape)
     pairs = zip(shape, steps, stride, strict=True)
-    return [told if free or surely(n == 1) else step for n, step, told in pairs]
+    return [given if free or surely(n == 1) else step for n, step, given in pairs]
 
 
 def _reshape(a: torch.Tensor, shape: Sizes, *, stride: Sizes | None = None) -> torch.Tensor:
