@@ -1,5 +1,7 @@
 """Metadata of results, as the CPU's kernels make them."""
 
+import itertools
+
 import flambeau_aot as aot
 import pytest
 import torch
@@ -112,6 +114,17 @@ def test_rrelu_has_the_kernels_strides(order, training) -> None:
         seen.append(call(x))
     torch.testing.assert_close(seen[1], seen[0])
     assert seen[0].stride() == seen[1].stride()
+
+
+@pytest.mark.parametrize("turned", [*itertools.product([False, True], repeat=2)], ids=str)
+def test_derivatives_of_elu_have_the_kernels_strides(turned) -> None:
+    def fn(grad, x):
+        return torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, False, x)
+
+    given = [torch.randn(2, 3, 4).mT if t else torch.randn(2, 4, 3) for t in turned]
+    expected, found = fn(*given), aot.aot_function(fn, aot.run_as_is)(*given)
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("order", [(1, 0), (2, 0, 1), (0, 2, 3, 1), (3, 0, 2, 1)])

@@ -312,7 +312,11 @@ def with_strides(x: Tensor, wanted: Sizes) -> Tensor:
     if not no_elements(shape) and not all(is_one(n) or a == b for n, a, b in steps):
         meta = TensorMeta(tuple(shape), tuple(wanted), x.dtype, x.device)
         x = p.clone(x) if is_contiguous(shape, wanted) else p.clone(x, order=dense_order(meta))
-    return p.reshape(x, shape, stride=list(wanted)) if told(x.stride(), shape, wanted) else x
+    return (
+        p.reshape(x, shape, stride=list(wanted))
+        if differ_unstepped(x.stride(), shape, wanted)
+        else x
+    )
 
 
 def no_elements(shape: Sizes) -> bool:
@@ -320,7 +324,7 @@ def no_elements(shape: Sizes) -> bool:
     return any(isinstance(n, int) and n == 0 for n in shape)
 
 
-def told(usual: Sizes, shape: Sizes, wanted: Sizes) -> bool:
+def differ_unstepped(usual: Sizes, shape: Sizes, wanted: Sizes) -> bool:
     """Whether strides differ in dimensions that nothing is stepped along, which distinguish formats
     all the same."""
     free = no_elements(shape)

@@ -68,9 +68,19 @@ def broadcast_in_dim(a: TensorMeta, shape: Sizes, dims: Sequence[int]) -> Tensor
     return a.like(tuple(shape), strides)
 
 
+def _restated(shape: Sizes, steps: Sizes, stride: Sizes) -> list[Size]:
+    """The steps between elements, and where nothing is stepped along these strides."""
+    require(len(shape) == len(stride), f"strides {list(stride)} of {list(shape)}")
+    free = any(surely(n == 0) for n in shape)
+    pairs = zip(shape, steps, stride, strict=True)
+    return [given if free or surely(n == 1) else step for n, step, given in pairs]
+
+
 def _reshape(a: torch.Tensor, shape: Sizes, *, stride: Sizes | None = None) -> torch.Tensor:
     made = a.reshape(shape)
-    return made if stride is None else made.as_strided(shape, stride)
+    return (
+        made if stride is None else made.as_strided(shape, _restated(shape, made.stride(), stride))
+    )
 
 
 @_view(
@@ -90,12 +100,7 @@ def reshape(a: TensorMeta, shape: Sizes, *, stride: Sizes | None = None) -> Tens
         f"{a.shape} does not have the elements of {sizes}",
     )
     made = a.like(sizes, view_strides(a.shape, a.stride, sizes))
-    if stride is None:
-        return made
-    steps = zip(sizes, made.stride, stride, strict=True)
-    good = surely(a.numel() == 0) or not any(surely(n != 1) and surely(s != t) for n, s, t in steps)
-    require(good, f"strides {tuple(stride)} of {sizes} where elements are {made.stride} apart")
-    return a.like(sizes, stride)
+    return made if stride is None else a.like(sizes, _restated(sizes, made.stride, stride))
 
 
 @_view(

@@ -52,7 +52,7 @@ def copy(x: Tensor, src: Operand, non_blocking: bool = False) -> Tensor:
         kind = result_type((src,))
         wide = torch.promote_types(kind, torch.float64) if is_inexact(kind) else kind
         number = e.cast(e.filled(x, [], src, wide), x.dtype)
-        return e.with_strides(p.clone(e.expand(number, x.shape)), x.stride())
+        return e.laid_out_as(x, p.clone(e.expand(number, x.shape)))
     if src.device != x.device:
         src = p.device_put(src, device=x.device)
     placed = e.expand(e.cast(src, x.dtype), x.shape)

@@ -110,7 +110,7 @@ def without(x: Tensor, dims: Sequence[int]) -> Tensor:
     shape, stride = [x.shape[d] for d in kept], [x.stride()[d] for d in kept]
     if e.no_elements(shape) or any(map(e.is_one, shape)):
         usual = view_strides(tuple(x.shape), x.stride(), shape) or contiguous_strides(shape)
-        if e.told(usual, shape, stride):
+        if e.differ_unstepped(usual, shape, stride):
             return p.reshape(x, shape, stride=stride)
     return p.reshape(x, shape)
 
