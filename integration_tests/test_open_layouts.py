@@ -125,3 +125,22 @@ def test_results_lie_as_several_operands(name: str, layouts: tuple[str, str]) ->
             found = compiled(*operands)
             assert found.stride() == wanted.stride()
             torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+PADDED: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "behind": lambda x, k: F.pad(x, (0, k % 4)),
+    "around": lambda x, k: F.pad(x, (k % 3, 0, 0, k % 2)),
+    "cut": lambda x, k: F.pad(x, (-(k % 2), 0)),
+    "both": lambda x, k: F.pad(x, (k % 3, k % 3)),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager_prims", "inductor"])
+@pytest.mark.parametrize("name", PADDED)
+def test_what_nothing_is_added_to_lies_as_it_did(name: str, backend: str) -> None:
+    pad = PADDED[name]
+    compiled = flambeau.compile(pad, backend=backend, dynamic=True)
+    for size, amount in ((5, 1), (7, 12), (8, 2), (6, 24), (9, 3)):
+        x = laid(torch.rand(4, size), "transposed")
+        wanted, got = pad(x, amount), compiled(x, amount)
+        assert torch.equal(wanted, got) and wanted.stride() == got.stride()

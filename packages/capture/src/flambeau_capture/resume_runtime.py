@@ -9,6 +9,7 @@ no frame of its own shows, and what a function is given nobody else keeps.
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 from flambeau_capture._native import drive, set_continue
@@ -39,3 +40,12 @@ def is_completed(result: object) -> bool:
 
 
 __all__ = ["CALLEE", "Completed", "Continue", "drive", "is_completed"]
+
+
+def is_empty(cell: types.CellType) -> bool:
+    """The question of a guard, and of generated code: does a cell hold nothing?"""
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return True
+    return False

@@ -21,6 +21,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import known_in
+from flambeau_capture.resume_runtime import is_empty
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, objects_of, unpack
@@ -44,7 +45,7 @@ from flambeau_capture.values.functions.call_rules import (
     pure,
 )
 from flambeau_capture.values.functions.methods import MethodValue
-from flambeau_capture.values.functions.variables import CellValue, is_empty
+from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.higher_order.context_managers import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.attributes import (

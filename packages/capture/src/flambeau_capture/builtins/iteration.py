@@ -20,6 +20,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.identity import known_in
+from flambeau_capture.observe.unguarded import name_of, unguarded
 from flambeau_capture.polyfills import caching, calling, iterating
 from flambeau_capture.values.argument_errors import check_call
 from flambeau_capture.values.base import (
@@ -243,3 +244,6 @@ for _original, _python in (
 
 
 pure(caching.best_class)
+unguarded(
+    name_of(caching.best_class), "the bases of the class, and whose it is, are asked before it"
+)

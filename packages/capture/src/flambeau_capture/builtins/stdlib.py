@@ -338,6 +338,9 @@ def _import_module(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 _STRING: Any = vars(string)["_string"]  # what `string.Formatter` calls
 
 
+of_arguments(_STRING.formatter_field_name_split)
+
+
 @handles(_STRING.formatter_field_name_split)
 def _field_name(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     first, rest = evaluate(tx, _STRING.formatter_field_name_split, constant_of(args[0]))

@@ -28,8 +28,7 @@ from flambeau_capture.bytecode.flow import (
 )
 from flambeau_capture.bytecode.instruction import Instruction, placed
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
-from flambeau_capture.resume_runtime import CALLEE, drive
-from flambeau_capture.values.functions.variables import is_empty
+from flambeau_capture.resume_runtime import CALLEE, drive, is_empty
 
 if TYPE_CHECKING:
     from flambeau_capture.emit.level import Level

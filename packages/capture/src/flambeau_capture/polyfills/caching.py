@@ -90,7 +90,9 @@ def singledispatch(func: Any) -> Any:
     name = getattr(func, "__name__", "singledispatch function")
 
     def dispatch(cls: Any) -> Any:
-        return registry[best_class(cls, (*registry,))]
+        known = (*registry,)
+        _ = cls.__mro__, [issubclass(cls, one) for one in known]  # which is guarded
+        return registry[best_class(cls, known)]
 
     def register(cls: Any, func: Any = None) -> Any:
         if _are_classes(cls):

@@ -14,6 +14,7 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
+from flambeau_capture.resume_runtime import is_empty
 from flambeau_capture.source import Builtin, ConstantSource, FreeCell, Global, Item, Source
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.containers.dicts import MappingValue
@@ -98,15 +99,6 @@ def existing_cell(
     made = CellValue(name=name, real=cell, source=source, pending=pending, tx=tx)
     tx.heap.know(cell, made)
     return made
-
-
-def is_empty(cell: types.CellType) -> bool:
-    """The question of a guard, and of generated code: does a cell hold nothing?"""
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return True
-    return False
 
 
 class GlobalsScope:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import surely
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomp.linalg.matrices import difference
@@ -136,7 +137,7 @@ def constant_pad_nd(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
             raise RuntimeError(f"The input size {x.shape[dim]} is cut to nothing by padding {pad}")
     if any(start) or stop != list(x.shape):
         x = p.slice(x, start, stop, [1] * x.ndim)
-    if not any(map(e.is_symbolic, pad)) and not any(low) and not any(high):
+    if all(surely(n == 0) for n in (*low, *high)):
         return e.copy_in_format(x, None)  # nothing is added: a copy, in the layout of what is left
     return p.pad(x, low, high, value)
 
