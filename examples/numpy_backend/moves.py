@@ -173,7 +173,7 @@ def iota(length, start, step, *, dtype, device):
 
 FUNCTIONS = {
     **{name: f for name, f in globals().items() if name in PRIMS},
-    "reshape": lambda x, shape, *, dropped=None: np.reshape(x, shape),
+    "reshape": lambda x, shape, *, stride=None: np.reshape(x, shape),
     "permute": np.transpose,
     "slice": _region,
     "slice_scatter": _replaced(_region),
