@@ -23,7 +23,7 @@ from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import known_in
 from flambeau_capture.resume_runtime import is_empty
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.argument_errors import check_call
+from flambeau_capture.values.argument_errors import check_call, check_making, check_method
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, objects_of, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none, name_in_errors
 from flambeau_capture.values.containers.dicts import DictValue
@@ -228,6 +228,7 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
         else:
             made = tx.call(tx.wrap(maker, ConstantSource(maker, "__new__")), [kind, *args], kwargs)
     else:
+        check_making(tx, python_class, "__new__", args, kwargs)
         made = new_immutable(tx, kind, args, kwargs) or new_object(tx, kind)
     if not issubclass(made.cls, python_class):
         return made
@@ -242,9 +243,8 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     elif isinstance(made, ObjectValue) and (
         made.payload is not None or (init is not None and init[0] is types.SimpleNamespace)
     ):
+        check_method(tx, made, "__init__", args, kwargs)
         made.call_method(tx, "__init__", args, kwargs)
-    elif (args or kwargs) and not isinstance(maker, types.FunctionType):
-        tx.raise_error(TypeError, f"{python_class.__name__}() takes no arguments")
     return made
 
 
@@ -279,7 +279,7 @@ def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> V
     base = layout_of(python_class)
     if base not in _IMMUTABLE or issubclass(python_class, enum.Enum):
         return None
-    if kwargs and base in (tuple, frozenset):
+    if kwargs and base in (tuple, frozenset, float):
         raise Break("FB0005", f"{kind.describe()} called with {', '.join(kwargs)}")
     refuse_del(python_class)
     payload: Value
@@ -405,6 +405,7 @@ def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)
     plain = known_in(kind.python_class, (dict, list, set))
+    check_making(tx, kind.python_class, "__new__", args[1:], kwargs)
     return _EMPTY[kind.python_class]() if plain else new_object(tx, kind)
 
 
@@ -417,6 +418,7 @@ def _immutable_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
     if known_in(kind.python_class, _IMMUTABLE) and kind.python_class is not tuple:
         return tx.instantiate(kind, args[1:], kwargs)
+    check_making(tx, kind.python_class, "__new__", args[1:], kwargs)
     return new_immutable(tx, kind, args[1:], kwargs) or new_object(tx, kind)
 
 

@@ -1,10 +1,10 @@
 """CPython's argument errors of built-ins.
 
 In: a built-in function, class, or method of a built-in class, and how it is called. Out:
-`check_call`, `check_method`, which raise the program's TypeError in CPython's own words. Invariant:
-the words come from CPython, which is called on stand-ins: for the number and names of arguments
-with objects that have no operation, for their classes with constants as they are and containers
-without their items. Nothing of the program is touched.
+`check_call`, `check_method`, `check_making`, which raise the program's TypeError in CPython's own
+words. Invariant: the words come from CPython, which is called on stand-ins: for the number and
+names of arguments with objects that have no operation, for their classes with constants as they are
+and containers without their items. Nothing of the program is touched.
 """
 
 from __future__ import annotations
@@ -129,15 +129,43 @@ def check_method(tx: Tracer, receiver: Value, name: str, args: Args, kwargs: Kwa
     """Raise what a method of a built-in class raises for its arguments."""
     payload: Value | None = getattr(receiver, "payload", None)
     kind = _tried(receiver.cls if payload is None else payload.cls, name)
+    derived = name == "__init__" and receiver.cls is not kind
+    if derived:
+        check_making(tx, receiver.cls, name, args, kwargs)
     if kind is None:
         return
-    refused = _of_method(kind, name, len(args), tuple(kwargs))
+    refused = None if derived else _of_method(kind, name, len(args), tuple(kwargs))
     if refused is not None:
         tx.raise_error(TypeError, refused)
+    if derived and kwargs:
+        return  # which some built-in classes take, and do not look at
     if kind in _CONTAINERS and (args or kwargs) and not (name in _IN_STEPS and len(args) > 1):
         method = _method(kind, name)
         if method is not None:
             _check_classes(tx, method, args, kwargs)
+
+
+def check_making(tx: Tracer, kind: type, name: str, args: Args, kwargs: Kwargs) -> None:
+    """Raise what a built-in class's `__new__` or `__init__` raises for arguments that a class which
+    derives from it is made with: that depends on which of the two are the class's own."""
+    base: Any = next((one for one in kind.__mro__ if known_in(one, _SAMPLES)), object)
+    owner = next(one for one in kind.__mro__ if isinstance(vars(one).get(name), _IN_C))
+    if not (args or kwargs) or kind is base or owner not in (base, object):
+        return
+    own = [each for each in ("__new__", "__init__") if _first(kind, each) is not _first(base, each)]
+    twin: Any = type(kind.__name__, (base,), dict.fromkeys(own, _zero))
+    given = twin if name == "__new__" else base.__new__(twin)
+    refused = _refusal(functools.partial(getattr(base, name), given), len(args), tuple(kwargs))
+    if refused is not None:
+        tx.raise_error(TypeError, refused)
+
+
+#: a method of a class in C, as it stands in the class
+_IN_C = (types.WrapperDescriptorType, types.BuiltinFunctionType)
+
+
+def _first(kind: type, name: str) -> Any:
+    return next(vars(one)[name] for one in kind.__mro__ if name in vars(one))
 
 
 @functools.lru_cache(maxsize=4096)

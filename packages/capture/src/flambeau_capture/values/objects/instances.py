@@ -325,6 +325,8 @@ class ObjectValue(SpecialMethods, Instance):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         """A method that a built-in class defines, on this instance."""
         handler = _OBJECT_METHODS.get(name)
+        if name == "__init__" and self._init_is_objects():
+            return Constant(None)  # which does nothing with arguments that it does not refuse
         if name == "__init__" and self.payload is None and kwargs:
             return self._init_by_name(tx, args, kwargs)
         if handler is not None and (self.payload is None or name in _ALWAYS_OBJECT):
@@ -340,6 +342,10 @@ class ObjectValue(SpecialMethods, Instance):
         if self.special(tx, name):
             return tx.call(class_attribute(tx, self, self.python_class, name), args, kwargs)
         self.unknown(f"method {name!r}")
+
+    def _init_is_objects(self) -> bool:
+        found = find_in_class(layout_of(self.python_class), "__init__")
+        return found is not None and found[0] is object
 
     def _init_by_name(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         """`super().__init__(name=value)` where no class of the program is left to take it."""
@@ -581,15 +587,13 @@ class SlotOfBase(BoundMethod):
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         receiver = self.receiver
         if self.name == "__new__":
-            if len(args) > 1:
-                kind: Any = args[0]
-                after = _after(kind.python_class, self.owner.python_class)
-                found = next(one.__new__ for one in after if "__new__" in vars(one))
-                return tx.call(tx.wrap_new(found), args, kwargs)
-            return tx.new_object(args[0])
+            kind: Any = args[0]
+            after = _after(kind.python_class, self.owner.python_class)
+            found = next(one.__new__ for one in after if "__new__" in vars(one))
+            return tx.call(tx.wrap_new(found), args, kwargs)
         if isinstance(receiver, ClassValue) and self.name == "__call__":
             return tx.instantiate(receiver, args, kwargs, plain=True)
         if isinstance(receiver, ObjectValue) and receiver.payload is None:
             if self.name == "__init_subclass__":
                 return Constant(None)
-        return receiver.call_method(tx, self.name, args, kwargs)
+        return super().call(tx, args, kwargs)

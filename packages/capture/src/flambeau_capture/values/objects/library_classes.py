@@ -8,6 +8,7 @@ would call of the program is a graph break.
 from __future__ import annotations
 
 import enum
+import operator
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,29 @@ class LibraryBody(DictValue):
         return found
 
 
+class MadeEnumeration(MadeClass):
+    """An enumeration that the frame has made. Its flags come to be as they are computed, and it
+    keeps them."""
+
+    def __init__(self, tx: Tracer, model: Any, make: Any, given: Sequence[Value]) -> None:
+        super().__init__(tx, model, make, given)
+        self._at_first = frozenset(model._value2member_map_)
+        for name, member in model._member_map_.items():
+            tx.heap.part(member, PartOfClass(self, member, operator.getitem, name))
+
+    def track_member(self, tx: Tracer, member: Any) -> None:
+        """A member is used, perhaps one that was computed."""
+        if tx.heap.own_of(member) is None:
+            tx.heap.part(member, PartOfClass(self, member, operator.call, member._value_))
+
+    def rebuild(self, writer: Any) -> None:
+        super().rebuild(writer)
+        kind: Any = self.python_class
+        for value in kind._value2member_map_:
+            if value not in self._at_first:
+                writer.do_with_top(operator.call, [Constant(value)])
+
+
 def make_by_library(
     tx: Tracer, meta: ClassValue, name: Value, bases: Args, namespace: DictValue
 ) -> MadeClass:
@@ -63,10 +87,11 @@ def make_by_library(
     model_space = {key: _model(tx, meta, value, key) for key, value in entries.items()}
     given = [meta, name, TupleValue(list(bases)), named_dict(entries)]
     model = evaluate(tx, _make, meta.python_class, name.as_python(), kinds, model_space)
-    made = MadeClass(tx, model, _make, given)
+    by_kind = MadeEnumeration if issubclass(model, enum.Enum) else MadeClass
+    made = by_kind(tx, model, _make, given)
     before = set(map(id, model_space.values()))
-    for key, part in (*vars(model).items(), *getattr(model, "_member_map_", {}).items()):
-        if id(part) not in before and type(part) not in LITERALS:
+    for key, part in vars(model).items():
+        if id(part) not in before and type(part) not in LITERALS and type(part) is not model:
             tx.heap.part(part, PartOfClass(made, part, in_class, key))
     return made
 

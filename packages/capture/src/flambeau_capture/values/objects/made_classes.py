@@ -111,7 +111,7 @@ class PartOfClass(Value):
 
     cls: type
 
-    def __init__(self, made: MadeClass, part: Any, find: Callable[..., Any], name: str) -> None:
+    def __init__(self, made: MadeClass, part: Any, find: Callable[..., Any], name: Any) -> None:
         self.made, self.part, self.find, self.name = made, part, find, name
         self.cls = type(part)
 
@@ -153,26 +153,26 @@ class MadeClass(ClassValue):
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self.special(tx, "__setattr__"):
             call_special(tx, self, "__setattr__", [Constant(name), value])
-        else:
-            self._set(tx, name, value)
+        else:  # as the library has it
+            self._set(tx, name, value, type(self.python_class).__setattr__)
 
-    def _set(self, tx: Tracer, name: str, value: Value) -> None:
+    def _set(self, tx: Tracer, name: str, value: Value, setter: Any = type.__setattr__) -> None:
         self._refuse(name, "set")
         tx.heap.changed()
-        type.__setattr__(self.python_class, name, model_of(tx, value, name))
-        self.steps.append((type.__setattr__, [Constant(name), value]))
+        evaluate(tx, setter, self.python_class, name, model_of(tx, value, name))
+        self.steps.append((setter, [Constant(name), value]))
 
     def del_attr(self, tx: Tracer, name: str) -> None:
         if self.special(tx, "__delattr__"):
             call_special(tx, self, "__delattr__", [Constant(name)])
         else:
-            self._delete(tx, name)
+            self._delete(tx, name, type(self.python_class).__delattr__)
 
-    def _delete(self, tx: Tracer, name: str) -> None:
+    def _delete(self, tx: Tracer, name: str, deleter: Any = type.__delattr__) -> None:
         self._refuse(name, "deleted")
         tx.heap.changed()
-        evaluate(tx, type.__delattr__, self.python_class, name)
-        self.steps.append((type.__delattr__, [Constant(name)]))
+        evaluate(tx, deleter, self.python_class, name)
+        self.steps.append((deleter, [Constant(name)]))
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__setattr__":  # as `type` has it

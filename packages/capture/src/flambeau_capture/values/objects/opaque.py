@@ -186,6 +186,9 @@ def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
     if not trusted_class(type(obj)):  # a program may set `__class__`
         tx.guard(source, "TYPE_MATCH", type(obj))
+    made = tx.heap.find_model(type(obj))
+    if made is not None:
+        made.track_member(tx, obj)
     assume_special_methods(tx, type(obj))
     name = instance_dict(obj).get("_name_")  # none yet, of one that is being made
     where = ConstantSource(obj, f"{type(obj).__name__}.{name}")
