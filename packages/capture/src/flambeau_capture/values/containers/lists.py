@@ -218,9 +218,14 @@ class DequeValue(ListValue):
         super().replace(tx, items)
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        items = self.raw()
+        items = collections.deque(self.raw())
         evaluate(tx, operator.setitem, items, self.where(tx, key), value)
-        self.in_place(tx, items)
+        self.in_place(tx, [*items])
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        items = collections.deque(self.raw())
+        evaluate(tx, operator.delitem, items, self.where(tx, key))
+        self.replace(tx, [*items])
 
     def iterate(self, tx: Tracer) -> DequeIterator:
         return DequeIterator(self)

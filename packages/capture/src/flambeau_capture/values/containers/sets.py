@@ -227,11 +227,11 @@ SetHandler = Callable[[SetValue, Tracer, Args], Value | None]
 def _in_place(name: str) -> SetHandler:
     def run(self: SetValue, tx: Tracer, args: Args) -> Value | None:
         for step in [args] if name == "intersection_update" else [[arg] for arg in args]:
-            given = [_keys_of(tx, arg) for arg in step]
+            given, order = [_keys_of(tx, arg) for arg in step], self._order  # read, if not yet
             self.log(getattr(set, name), *(_as_given(self, tx, *each) for each in given))
             for items, _ in given:
                 self._items = {**items, **self.keyed()}
-            getattr(self._order, name)(*(keys for _, keys in given))
+            getattr(order, name)(*(keys for _, keys in given))
         return self if name.startswith("__i") else None
 
     return run

@@ -372,8 +372,11 @@ class UnreadSet(Unread, SetValue):
         unread = self._reader is not None and name in ("add", "discard", "remove")
         if not unread or not _is_plain(args[0]):
             return super().call_method(tx, name, args, kwargs)
-        if name == "remove" and not self.contains(tx, args[0]):
-            raise_key_error(tx, args[0])
+        if name == "remove":
+            if not self.contains(tx, args[0]):
+                raise_key_error(tx, args[0])
+            if self._reader is None:  # to ask may read it
+                return super().call_method(tx, name, args, kwargs)
         tx.heap.changed(self)
         self.log(set.add if name == "add" else set.discard, args[0])
         return Constant(None)
