@@ -282,7 +282,8 @@ def import_name(frame: Frame, instruction: Instruction) -> None:
             package = package.rpartition(".")[0]
         name = f"{package}.{name}" if name else package
     wanted = names.as_python()
-    if builtins.__import__ is _IMPORT and "." not in name and _is_nowhere(name):
+    alone = not level and "." not in name
+    if builtins.__import__ is _IMPORT and alone and _is_nowhere(name):
         frame.tx.guard(
             ConstantSource(sys, "sys"), "CALL", _NowhereFound(name, (*sys.path,)), f"lacks {name}"
         )
