@@ -15,10 +15,10 @@ from weakref import ref
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.tracer import Reached, SymbolicTracer
-from flambeau_capture.resume_runtime import Continue
+from flambeau_capture.resume_runtime import Continue, is_empty
 from flambeau_capture.source import ClosureSource, FrameCall, Local, Source
 from flambeau_capture.values.base import UserError, Value
-from flambeau_capture.values.functions.variables import CellValue, GlobalsScope, is_empty
+from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 
 
 @dataclass(frozen=True)
