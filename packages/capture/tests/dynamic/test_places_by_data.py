@@ -54,3 +54,19 @@ def test_a_place_that_data_decides(name: str) -> None:
             results.append((found.detach(), [each for each in grads if each is not None]))
         torch.testing.assert_close(*results, rtol=0, atol=0)
     assert len(graphs) == 1, [str(graph.code) for graph in graphs]
+
+
+@pytest.mark.parametrize(
+    "given", [{"dtype": torch.int32}, {"dtype": torch.int64, "device": "meta"}], ids=["int", "meta"]
+)
+def test_places_that_eager_refuses_are_refused(given: dict[str, object]) -> None:
+    def program(x: Tensor, at: Tensor) -> list[Tensor]:
+        return [part * 2 for part in x.tensor_split(at)]
+
+    compiled = flambeau_capture.compile(program, backend="eager", dynamic=True)
+    operands = torch.ones(4), torch.tensor([1, 2], **given)  # type: ignore[call-overload]
+    with pytest.raises(RuntimeError, match="tensor_split expected") as eager:
+        program(*operands)
+    with pytest.raises(RuntimeError) as ours:
+        compiled(*operands)
+    assert str(ours.value) == str(eager.value)

@@ -187,6 +187,8 @@ def tensor_split(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | N
     count = at.fake.shape[0]
     if not isinstance(count, int) or count > MOST_TURNS or not tx.data_sizes():
         return None
+    if at.fake.dtype != torch.int64 or at.fake.device.type != "cpu":
+        return None  # eager refuses it
     return tx.call_python(packing.tensor_split, [x, at, given.get("dim", _ZERO)])
 
 
