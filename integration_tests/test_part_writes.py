@@ -65,3 +65,24 @@ def test_random_writes(seed: int) -> None:
         wanted = program(theirs, k, torch.tensor(0.5), pos)
         torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("key", ["1:", ":-1", "0", "..., :1", ":, 1:"])
+@pytest.mark.parametrize(
+    "shape", [(2, 1, 3), (2, 3, 1), (1, 2, 3), (2, 1, 1, 4), (2, 3, 4)], ids=str
+)
+def test_parts_of_a_turned_tensor_are_written_in_one_kernel(shape, key):
+    space = {"torch": torch}
+    text = f"""def program(x):
+        v = x.mT
+        v.floor_divide_(3)
+        v[...] += v
+        v[{key}] *= 2
+        v.fmod_(torch.tensor(5.0))
+        return x, v"""
+    exec(text, space)
+    program = space["program"]
+    x = torch.arange(-7.0, torch.Size(shape).numel() - 7).reshape(shape) * 2.5
+    theirs, ours = program(x.clone()), flambeau.compile(program, fullgraph=True)(x.clone())
+    for wanted, got in zip(theirs, ours, strict=True):
+        assert torch.equal(wanted, got) and wanted.stride() == got.stride()

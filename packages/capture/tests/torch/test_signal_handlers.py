@@ -8,6 +8,9 @@ from types import FunctionType
 import flambeau_capture
 import pytest
 import torch
+from flambeau_capture import _torch_compat as compat
+from torch.overrides import BaseTorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Late(Exception):
@@ -87,4 +90,30 @@ def test_and_so_it_does_out_of_capture(capture, alarm, moment, recwarn):
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert not [w for w in recwarn if "fault of flambeau" in str(w.message)]
     assert result is None or torch.equal(result, work(x))
+    assert torch.equal(fn(x), work(x))
+
+
+class Passing(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [Passing, BaseTorchFunctionMode])
+def test_a_mode_that_nobody_left_is_left(alarm, mode):
+    """An exception may come between the entering of a mode and the block that leaves it."""
+    entered = []
+
+    def backend(module, inputs):
+        if not entered:
+            entered.append(mode())
+            entered[0].__enter__()
+            alarm(plain, 0.001)
+            while True:
+                pass
+        return module
+
+    fn, x = flambeau_capture.compile(work, backend), torch.ones(2)
+    with pytest.raises(Late, match="too long"):
+        fn(x)
+    assert not compat.foreign_modes()
     assert torch.equal(fn(x), work(x))

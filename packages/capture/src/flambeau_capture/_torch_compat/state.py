@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _pop_mode
 
 T = TypeVar("T")
 
@@ -291,6 +292,15 @@ def foreign_modes() -> bool:
         or any(type(mode) is not DeviceContext for mode in _mode_stack())
         or symbolically_traced()
     )
+
+
+def leave_foreign_modes() -> None:
+    """Leave the modes of tensors that are entered: an exception out of a signal handler may come
+    between the entering of one and what would leave it."""
+    while torch._C._len_torch_dispatch_stack():
+        _pop_mode()
+    while any(type(mode) is not DeviceContext for mode in _mode_stack()):
+        torch.overrides._pop_mode()
 
 
 def own_saved_tensors() -> AbstractContextManager[Any]:

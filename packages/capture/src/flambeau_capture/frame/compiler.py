@@ -293,6 +293,7 @@ class FrameCompiler:
         found = raised_by_handler(error)
         if found is not None:
             conversion.outcome = f"interrupted by {type(found).__name__}"
+            compat.leave_foreign_modes()  # none was entered when capture began
             raise found
 
     def publish(self, kind: str, record: object) -> None:

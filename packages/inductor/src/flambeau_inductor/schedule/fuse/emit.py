@@ -133,10 +133,13 @@ class Emitter(LoopBody):
 
     def read(self, node: Node, index: Index, mask: ValueId | None) -> ValueId:
         """The element of `node` at `index`; where `mask` is false any value, reading nothing."""
-        if node in self.members and (mask is None or self.member_index[node] == index):
+        if node in self.members:
             own = self.member_index[node]
-            assert own == index, f"{node.name} is known at {own}, wanted at {index}"
-            return self.members[node]
+            assert mask is not None or own == index, (
+                f"{node.name} is known at {own}, wanted at {index}"
+            )
+            if own == index or self._is_one_place(node, own, index):
+                return self.members[node]
         key = (node, index, mask)
         found = self.memo.get(key)
         if found is None:
@@ -150,6 +153,12 @@ class Emitter(LoopBody):
                 found = self.put(Load(place.buffer, flat, node.dtype, mask, other))
             self.memo[key] = found
         return found
+
+    def _is_one_place(self, node: Node, own: Index, index: Index) -> bool:
+        """Whether both coordinates are the same element: under a mask those of a dimension that is
+        passed over in one step may be counted on in the next."""
+        place = self.where(node)
+        return place is not None and self._flat(own, place) == self._flat(index, place)
 
     def _flat(self, index: Index, place: NodeStorage) -> Expr:
         return simplify(dot(index, place.stride, place.offset), self.ranges)
