@@ -19,8 +19,6 @@ from torch import fx
 
 from flambeau_inductor.autotune.benchmark import Budget
 from flambeau_inductor.autotune.matmul_libraries import library_choices
-from flambeau_inductor.codegen.triton.build import interpreting
-from flambeau_inductor.codegen.triton.build import start as start_triton
 from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.cuda_graph_rules import rules_of, why_not
 from flambeau_inductor.debug import DebugFolder, open_debug_folder
@@ -72,10 +70,11 @@ def compile(
     work = Compilation(gm, example_inputs, known, options=options)
     debug = open_debug_folder(options.debug_dir, work.name)
     work.show = debug.show
-    if not interpreting() and any(
-        isinstance(v, torch.Tensor) and v.is_cuda for v in example_inputs
-    ):
-        start_triton()  # it is awaited where the first kernel is built
+    if any(isinstance(v, torch.Tensor) and v.is_cuda for v in example_inputs):
+        from flambeau_inductor.codegen.triton import build  # programs of a CPU never need it
+
+        if not build.interpreting():
+            build.start()  # it is awaited where the first kernel is built
     try:
         for stage, product, run in STAGES:
             started = time.perf_counter()
