@@ -383,7 +383,7 @@ def while_loop(
     needed = [torch.is_grad_enabled() and tensor.requires_grad for tensor in tensors]
     numbers = open_numbers(tensors)
     symbols = symbols_of(numbers)
-    step, inside = _step(tracer, body, tensors, numbers, needed, count)
+    step, inside = traced_round(tracer, body, tensors, "while_loop", numbers, needed, count)
     ask = traced(tracer, condition, tensors, "while_loop", numbers, [False] * len(tensors))
     starts = [TensorLayout.of(current_value(tensor), symbols) for tensor in tensors[:count]]
     if not alike(layouts_of(step, symbols), starts, strides=False):
@@ -405,25 +405,27 @@ def while_loop(
     ).results(tensors, numbers)
 
 
-def _step(
+def traced_round(
     tracer: JointTracer,
     body: Callable[..., Any],
-    tensors: Sequence[torch.Tensor],
+    given: Sequence[torch.Tensor],
+    name: str,
     numbers: Sequence[Any],
     needed: Sequence[bool],
-    count: int,
+    carried: int,
+    *,
+    gives_more: bool = False,
 ) -> tuple[Joint, list[bool]]:
-    """The body, and which of its operands require grad in some round: what is carried into a round
-    requires grad from when what a round before it carried out did."""
+    """The body of a loop called `name`, and which of its operands require grad in some round: what
+    is carried into a round requires grad from when what a round before it carried out did.
+    gives_more: whether the body returns something besides what it carries."""
     inside = list(needed)
     while True:
-        step = traced(tracer, body, tensors, "while_loop", numbers, inside)
-        carried_out = differentiable_results(step)
-        if len(carried_out) != count:
-            raise refusal("AO0144", name="while_loop", returned=len(carried_out), count=count)
-        after = [
-            before or (place < count and carried_out[place]) for place, before in enumerate(inside)
-        ]
+        step = traced(tracer, body, given, name, numbers, inside)
+        flags = differentiable_results(step)
+        if len(flags) < carried or (len(flags) > carried and not gives_more):
+            raise refusal("AO0144", name=name, returned=len(flags), count=carried)
+        after = [old or (place < carried and flags[place]) for place, old in enumerate(inside)]
         if after == inside:
             return step, inside
         inside = after

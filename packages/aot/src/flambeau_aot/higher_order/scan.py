@@ -29,10 +29,9 @@ from flambeau_aot.higher_order.control_flow import (
     outputs_of,
     refuse_unrepeatable,
     tensors_of,
-    traced,
+    traced_round,
 )
 from flambeau_aot.joint.dispatch_mode import JointTracer
-from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import replayed, streams
 from flambeau_aot.sizes import TensorLayout, symbols_of
@@ -62,7 +61,9 @@ def scan(
         values = [current_value(x) for x in tensors]
         length = values[carried].shape[0]
         given = [x.select(0, 0) if n in sliced else x for n, x in enumerate(values)]
-    joint, inside = _step(tracer, step, given, numbers, needed, carried)
+    joint, inside = traced_round(
+        tracer, step, given, "scan", numbers, needed, carried, gives_more=True
+    )
     starts = [TensorLayout.of(values[place], symbols) for place in range(carried)]
     if not alike(layouts_of(joint, symbols)[:carried], starts, strides=False):
         raise refusal("AO0143", name="scan")
@@ -87,27 +88,6 @@ def scan(
                   if not own],
         structure=joint.plan.structure,
     ).results(tensors, numbers)  # fmt: skip
-
-
-def _step(
-    tracer: JointTracer,
-    step: Callable[..., Any],
-    given: Sequence[torch.Tensor],
-    numbers: Sequence[Any],
-    needed: Sequence[bool],
-    carried: int,
-) -> tuple[Joint, list[bool]]:
-    """The step, and which of its operands require grad in some step."""
-    inside = list(needed)
-    while True:
-        joint = traced(tracer, step, given, "scan", numbers, inside)
-        flags = differentiable_results(joint)
-        if len(flags) < carried:
-            raise refusal("AO0144", name="scan", returned=len(flags), count=carried)
-        after = [old or (place < carried and flags[place]) for place, old in enumerate(inside)]
-        if after == inside:
-            return joint, inside
-        inside = after
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,11 @@ class CheckIndex:
     message: str
     after: bool = False
 
+    @property
+    def touched(self) -> Touched:
+        """The index tensor, which it reads."""
+        return frozenset((self.ref.buffer,)), frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class FreeBuffer:

@@ -56,8 +56,6 @@ def on_a_gpu(program: Program) -> bool:
 
 def touched(step: Compute) -> Touched:
     """Buffers that a step reads, and those it writes into (which must exist before)."""
-    if isinstance(step, CheckIndex):
-        return frozenset((step.ref.buffer,)), frozenset()
     return step.touched
 
 
