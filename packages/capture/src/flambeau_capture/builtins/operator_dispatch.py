@@ -1,4 +1,4 @@
-"""Which of two operands' methods an arithmetic operator calls, in which order: CPython is asked.
+"""Dispatch of arithmetic operators to the methods of two operands, as CPython orders them.
 
 In: an operator and two operands, one of them an instance of a class of the program. Out: its value,
 or what it raises. Invariant: the operator runs on objects whose classes derive from the same
@@ -54,8 +54,8 @@ class _Operands:
     def act_for(self, value: Value) -> Any:
         """The object that acts for an operand; a constant and a container act for themselves."""
         part = value.payload if isinstance(value, ObjectValue) else value
-        held = [] if part is None else [_held(part)]
-        actor = self._kind(value.cls)(*held) if isinstance(value, ObjectValue) else held[0]
+        given = [] if part is None else [_built_in_value(part)]
+        actor = self._kind(value.cls)(*given) if isinstance(value, ObjectValue) else given[0]
         self.made.append((actor, value))
         return actor
 
@@ -114,7 +114,7 @@ def _part(value: Value) -> Value:
     return value if part is None else part
 
 
-def _held(part: Value) -> Any:
+def _built_in_value(part: Value) -> Any:
     if isinstance(part, Constant):
         return part.value
     kind: Any = part.cls

@@ -78,11 +78,7 @@ def element(
     ctx: Context, a: Node, windows: Windows, shape: Shape, offset: tuple[int, int], other: Node
 ) -> Node:
     """Element `offset` of every window; `other` where that is padding."""
-    first = len(shape) - SPATIAL
-    places = windows.places(first, offset)
-    inside = shifted(ctx, a, shape, (*dims_of(first), *places))
-    choice = Choose(((windows.inside(places), inside),), other)
-    return ctx.node(shape, a.dtype, a.device, choice)
+    return where_inside(ctx, a, shape, windows.places(len(shape) - SPATIAL, offset), other)
 
 
 @rule("max_pool2d_with_indices")
@@ -135,6 +131,18 @@ def _least(dtype: torch.dtype) -> float | int:
     return -float("inf") if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
+def where_inside(ctx: Context, x: Node, shape: Shape, places: Sequence[Expr], other: Node) -> Node:
+    """An image's elements at `places` of its last dimensions, `other` where they are outside."""
+    first = len(shape) - SPATIAL
+    inside = tuple(
+        IndexCondition(op, place, bound)
+        for place, size in zip(places, x.shape[first:], strict=True)
+        for op, bound in (("ge", 0), ("lt", size))
+    )
+    found = shifted(ctx, x, shape, (*dims_of(first), *places))
+    return ctx.node(shape, x.dtype, x.device, Choose(((inside, found),), other))
+
+
 @rule("max_pool2d_with_indices_backward")
 def max_pool_backward(
     ctx: Context, grad: Node, a: Node, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints,
@@ -159,19 +167,10 @@ def max_pool_backward(
     last = [(d + pad) // step for d, pad, step in zip((high, across), padding, stride)]
     for i, j in product(*(range(count - 1, -1, -1) for count in covering)):
         window = last[0] - i, last[1] - j
-        inside = tuple(
-            IndexCondition(op, place, bound)
-            for place, count in zip(window, grad.shape[first:], strict=True)
-            for op, bound in (("ge", 0), ("lt", count))
-        )
-        places = (*dims_of(first), *window)
-
-        def there(x: Node, other: Node) -> Node:
-            value = shifted(ctx, x, shape, places)
-            return ctx.node(shape, x.dtype, x.device, Choose(((inside, value),), other))
-
-        largest = ctx.point("eq", (there(indices, none), here), torch.bool)
-        own = ctx.point("where", (largest, there(grad, nothing), nothing), grad.dtype)
+        index = where_inside(ctx, indices, shape, window, none)
+        value = where_inside(ctx, grad, shape, window, nothing)
+        largest = ctx.point("eq", (index, here), torch.bool)
+        own = ctx.point("where", (largest, value, nothing), grad.dtype)
         total = ctx.point("add", (total, ctx.cast(own, wide)))
     return ctx.cast(total, grad.dtype)
 
