@@ -9,7 +9,7 @@ import flambeau_aot as aot
 import flambeau_prims
 import pytest
 import torch
-from flambeau_aot.joint.data_dependent import INDEXING, may_raise
+from flambeau_aot.joint.metadata.data_dependent import INDEXING, may_raise
 from torch.nn import functional as F
 
 BAD = torch.tensor([0, 9, 1])

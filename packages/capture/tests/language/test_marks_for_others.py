@@ -8,7 +8,7 @@ import torch
 import torch._dynamo
 import torch._dynamo.decorators
 from flambeau_capture.api import compiler_of
-from flambeau_capture.frame.size_marks import marked_dims
+from flambeau_capture.frame.sizes.marks import marked_dims
 
 THEIRS = torch._dynamo
 

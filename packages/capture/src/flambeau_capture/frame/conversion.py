@@ -64,7 +64,7 @@ from flambeau_capture.frame.eager_rerun import (
 )
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.graph_calls import Raising, with_inference_state
-from flambeau_capture.frame.padded_inputs import note_padding
+from flambeau_capture.frame.sizes.padded_inputs import note_padding
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines

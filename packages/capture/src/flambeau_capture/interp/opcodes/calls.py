@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau_capture.breaks import Break, SkipFrame
-from flambeau_capture.builtins.construction import made_by_init, new_object, nothing_answered
+from flambeau_capture.builtins.classes.construction import (
+    made_by_init,
+    new_object,
+    nothing_answered,
+)
 from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.spelling import (

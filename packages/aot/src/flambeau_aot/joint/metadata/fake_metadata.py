@@ -27,7 +27,7 @@ from flambeau_aot._torch_compat import (
     without_modes,
 )
 from flambeau_aot.inputs.memory_overlap import bare, is_dense
-from flambeau_aot.joint.corrections import CORRECTIONS, KernelCorrection, contiguous
+from flambeau_aot.joint.metadata.corrections import CORRECTIONS, KernelCorrection, contiguous
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols, symbolic_parts

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.construction import initialize
+from flambeau_capture.builtins.classes.construction import initialize
 from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.frame.size_marks import ANY, FROM_ONE, Bounds, marked_dims, required_dims
-from flambeau_capture.frame.size_policies import (
+from flambeau_capture.frame.sizes.marks import ANY, FROM_ONE, Bounds, marked_dims, required_dims
+from flambeau_capture.frame.sizes.policies import (
     OPEN,
     Padding,
     Policy,

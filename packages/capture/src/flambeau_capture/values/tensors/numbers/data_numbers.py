@@ -29,7 +29,7 @@ from flambeau_capture.values.tensors.graph_calls import (
     tensor_call,
     version_of,
 )
-from flambeau_capture.values.tensors.number_ranges import is_certain, note_computation
+from flambeau_capture.values.tensors.numbers.ranges import is_certain, note_computation
 from flambeau_capture.values.tensors.symbolic_numbers import (
     BY_PYTHON,
     SymbolValue,

@@ -13,7 +13,7 @@ from types import CodeType
 import torch
 from torch import fx
 
-from flambeau_capture.frame.dynamism import DynamismTracker
+from flambeau_capture.frame.sizes.dynamism import DynamismTracker
 from flambeau_capture.graph.builder import GraphBuilder, GraphInput
 from flambeau_capture.graph.operator_effects import DRAWS
 from flambeau_capture.source import SizeOf, Source, SymbolExprSource

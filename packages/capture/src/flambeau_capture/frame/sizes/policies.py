@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from flambeau_capture.errors import SizePolicyError
-from flambeau_capture.frame.size_marks import ANY, Bounds
+from flambeau_capture.frame.sizes.marks import ANY, Bounds
 from flambeau_capture.source import Item, Local, Source
 
 OPEN, FIXED = "open", "fixed"
