@@ -43,7 +43,7 @@ from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import new_exception
-from flambeau_capture.values.objects.instances import super_of
+from flambeau_capture.values.objects.super_objects import super_of
 
 
 @opcode("KW_NAMES", until=(3, 12))
