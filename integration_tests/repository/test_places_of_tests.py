@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MIRRORED = {"prims": "flambeau_prims", "inductor": "flambeau_inductor", "meta": "flambeau"}
 
 ELSEWHERE = {

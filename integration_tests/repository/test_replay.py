@@ -14,7 +14,7 @@ import pytest
 from tools.replay.comparing import differences
 from tools.replay.writing import normalised
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(

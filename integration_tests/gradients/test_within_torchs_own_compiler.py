@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAMS = Path(__file__).with_name("within_torchs_own_compiler.py")
+PROGRAMS = Path(__file__).parents[1] / "within_torchs_own_compiler.py"
 
 
 def test_in_a_process_of_their_own():

@@ -8,7 +8,7 @@ import flambeau_aot as aot
 import pytest
 import torch
 
-from .conftest import sharing
+from ..conftest import sharing
 
 ROWS = torch.arange(24.0).reshape(4, 6)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from flambeau_inductor import pipeline
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tools import reference  # noqa: E402

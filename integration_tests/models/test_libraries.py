@@ -18,8 +18,8 @@ from integration_tests.libraries import judging, running, tables
 from integration_tests.libraries.judging import judge
 from integration_tests.libraries.workload import WORKLOADS, Program, Workload, load
 
-PINNED = Path(__file__).with_name("libraries") / "requirements.txt"
-CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
+PINNED = Path(__file__).parents[1] / "libraries" / "requirements.txt"
+CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 
 
 def stepping(forward):
@@ -80,7 +80,7 @@ def judged():
 def test_what_a_workload_is_judged(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", f"from {__name__} import judged; judged()"]
     environment = os.environ | {"FLAMBEAU_CACHE_DIR": str(tmp_path)}
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,7 +1,7 @@
 """Random programs of several functions: breaks, exceptions, generators and contexts at any depth.
 
 Captured and eager runs must print the same, raise the same, and leave results and arguments the
-same. A longer run: `python tests/language/test_random_frames.py FIRST COUNT`.
+same. A longer run: `python tests/language/breaks/test_random_frames.py FIRST COUNT`.
 """
 
 import contextlib
