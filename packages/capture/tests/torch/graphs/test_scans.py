@@ -39,6 +39,7 @@ def uneven(left, right):
     return (left - 0.5 * right) / (1 + left.abs()) + (right - 3).abs().sqrt()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("program", [combine, uneven])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_length_that_is_open_is_scanned_in_the_same_order(capture, backend, reverse, program):
@@ -52,7 +53,7 @@ def test_a_length_that_is_open_is_scanned_in_the_same_order(capture, backend, re
         return sum(found) if several else found
 
     compiled = capture(fn)
-    for length in (5, 3, 4, 2, 9, 16, 12, 8, 7, 6, 33, 20, 17, 1):
+    for length in (5, 3, 4, 2, 9, 16, 7, 17, 1):
         x = torch.rand(length, 3) + 0.5
         one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
         grads = []
@@ -63,4 +64,4 @@ def test_a_length_that_is_open_is_scanned_in_the_same_order(capture, backend, re
             grads.append((found.detach(), given.grad, weight.grad))
         torch.testing.assert_close(grads[0], grads[1])
     # of 5, of 1, and of each range between two powers of two
-    assert len(backend) <= 8
+    assert len(backend) <= 7
