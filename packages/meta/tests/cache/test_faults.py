@@ -20,10 +20,9 @@ from flambeau.cache import disk
 PROGRAM = """
 import json, sys, torch, flambeau
 from flambeau_capture import mark_dynamic
-torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
 records = []
 for size in (5, int(sys.argv[1])):
+    net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
     x = torch.randn(size, 6)
     if size != 5:
         mark_dynamic(x, 0)
