@@ -7,7 +7,7 @@ from integration_tests.generation import FAMILIES, MOST, MOST_SLIDING, measured
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "mixtral"])
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_prompts_of_many_lengths(family: str, cache: str) -> None:

@@ -15,6 +15,7 @@ from torch.nn.utils import rnn
 import flambeau
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("layers", [1, 2])
 def test_an_lstm_trains_as_in_eager_and_stays_a_library_call(layers: int) -> None:
     torch.manual_seed(0)
@@ -79,7 +80,7 @@ def _ran(fn: Any, layer: nn.Module, x: torch.Tensor, lengths: Any) -> Any:
     return found, [y.stride() for y in found], [*map(torch.clone, grads)]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(
     ("kind", "backend"),

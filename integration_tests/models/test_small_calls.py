@@ -16,7 +16,7 @@ ENOUGH = CALLS * (QUIET + 2 * TURNS) + CALLS
 
 def chain(x):
     for _ in range(30):
-        x = (x * 2 + 1).sin()
+        x = (x * 0.5 + 1).sin()
     return x
 
 

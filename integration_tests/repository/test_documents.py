@@ -86,7 +86,7 @@ def test_block_runs(block, tmp_path, starter):
     run_block(block, tmp_path, starter)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("block", list(blocks(PAGES)))
 def test_block_of_a_page_runs(block, tmp_path, starter):
     run_block(block, tmp_path, starter)

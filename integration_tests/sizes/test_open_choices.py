@@ -8,6 +8,7 @@ import flambeau
 PROGRAMS = ["x[-5:] * 2", "x[:7].cumsum(0)", "x[3:-2] + x[:, :1].mean()", "x[-4:].softmax(0) @ x.T"]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("text", PROGRAMS)
 def test_cut_off_or_not(text: str) -> None:
     program = eval(f"lambda x: ({text}, (x[1:, -6:].sin() ** 2).sum())")

@@ -106,7 +106,7 @@ PAIRS = [((3, 4, 5), (3, 4, 5)), ((4, 1), (3, 1, 5))]
 """Sizes of two operands; those above one are open."""
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("layouts", product(LAYOUTS, repeat=2), ids="-".join)
 @pytest.mark.parametrize("name", OF_TWO)
 def test_results_lie_as_several_operands(name: str, layouts: tuple[str, str]) -> None:
