@@ -1,4 +1,5 @@
-"""Of a product of kinds a slice runs that has every kind; sweeps run the whole."""
+"""What the plugin of the tests does: of a product of kinds a slice runs that has every kind, sweeps
+run the whole; what a long collection leaves is not collected again."""
 
 from __future__ import annotations
 
@@ -73,3 +74,30 @@ def test_sweeps_alone_have_the_whole_of_every_product(collected) -> None:
     found = collected("-m", "sweep", FLAMBEAU_SWEEPS="1")
     sizes = {name: len(cases) for name, cases in found.items()}
     assert sizes == {"test_product": 36, "test_whole": 36, "test_marked": 36}
+
+
+COLLECTIONS = """
+import gc
+from tools import testing
+
+testing.LONG = -1.0  # every collection is long
+kept, counts = [], []
+
+def test_one():
+    counts.append(gc.get_freeze_count())
+    kept.extend([] for _ in range(10_000))
+    gc.collect()
+
+def test_other():
+    assert gc.get_freeze_count() >= counts[0] + 10_000
+"""
+
+
+def test_what_a_long_collection_leaves_is_not_collected_again(tmp_path: Path) -> None:
+    (tmp_path / "test_collections.py").write_text(COLLECTIONS)
+    text = f"import sys, pytest, torch\nsys.path.insert(0, {str(ROOT)!r})\n"
+    text += "sys.exit(pytest.main(sys.argv[1:]))"
+    given = ["-q", "-p", "tools.testing", "-p", "no:cacheprovider", "test_collections.py"]
+    command = [sys.executable, "-c", text, *given]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
