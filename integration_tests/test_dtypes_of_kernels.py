@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from flambeau_aot.joint.fake_metadata import FakeValues
+from flambeau_aot.joint.metadata.fake_metadata import FakeValues
 from flambeau_capture import _torch_compat as compat
 
 aten = torch.ops.aten

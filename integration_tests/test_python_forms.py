@@ -119,7 +119,9 @@ CASES = {
     ],
 }  # fmt: skip
 ELSEWHERE = {
-    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), "integration_tests/test_recurrent.py"),
+    **dict.fromkeys(
+        ("lstm", "gru", "rnn_tanh", "rnn_relu"), "integration_tests/models/test_recurrent.py"
+    ),
     "cudnn_batch_norm": "wants a GPU",
     "empty": "an out= form of what has no values",
     "_upsample_lanczos2d_aa": "no function of torch calls it",

@@ -19,6 +19,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import types
 from collections import Counter, defaultdict
@@ -71,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure() -> None:
     """Pytest hook: those that start programs end with the folder."""
     subprocess.run = starting.as_it_is
+    if note_collection in gc.callbacks:
+        gc.callbacks.remove(note_collection)
     if own is not None:
         del os.environ[BUILDS]
         own.cleanup()
@@ -88,7 +91,30 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    gc.callbacks.append(note_collection)
     logging.getLogger("torch.__trace").propagate = True
+
+
+#: seconds of the processor, from which on a collection of everything is long
+LONG = 0.02
+collecting = {"since": 0.0, "took": 0.0}
+
+
+def note_collection(phase: str, info: dict[str, int]) -> None:
+    """Callback of the garbage collector: how long the last collection of everything took."""
+    if info["generation"] == 2:
+        now = time.thread_time()
+        collecting["since" if phase == "start" else "took"] = (
+            now if phase == "start" else now - collecting["since"]
+        )
+
+
+def keep_what_stays() -> None:
+    """After a long collection, what it has left is not gone through again: caches, modules that
+    tests have loaded, what pytest keeps of each. A test's own objects come after this."""
+    if collecting["took"] > LONG:
+        gc.freeze()
+        collecting["took"] = 0.0
 
 
 def without_stacks() -> None:
@@ -150,6 +176,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Pytest hook: what a test and its fixtures draw depends on its name."""
+    keep_what_stays()
     seed("test", name_of(item))
 
 

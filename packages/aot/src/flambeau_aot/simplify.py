@@ -16,8 +16,8 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import expression_of, is_view_op
-from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.differentiate import in_backward, mark_as_backward
+from flambeau_aot.joint.metadata.corrections import contiguous
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import runs_anyway
 from flambeau_aot.partition.must_not_recompute import root_of, volatile_inputs, volatile_results

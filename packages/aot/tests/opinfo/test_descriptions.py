@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from flambeau_aot.joint.fake_metadata import FakeValues
+from flambeau_aot.joint.metadata.fake_metadata import FakeValues
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode

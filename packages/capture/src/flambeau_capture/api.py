@@ -29,7 +29,7 @@ from flambeau_capture.frame.function_marks import DISABLED, MARK
 from flambeau_capture.frame.module_twins import NOTES as NOTES
 from flambeau_capture.frame.module_twins import ORIGINAL, twin_of
 from flambeau_capture.frame.recompile_limits import LimitWarning
-from flambeau_capture.frame.size_policies import size_policies
+from flambeau_capture.frame.sizes.policies import size_policies
 from flambeau_capture.frame.skip_rules import skip_code
 from flambeau_capture.frame.suspending import in_parts
 from flambeau_capture.observe import logs

@@ -17,7 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from flambeau_capture.errors import ExportError
-from flambeau_capture.frame.size_marks import mark_static, marks_kept, maybe_mark_dynamic
+from flambeau_capture.frame.sizes.marks import mark_static, marks_kept, maybe_mark_dynamic
 
 
 @dataclass(frozen=True)

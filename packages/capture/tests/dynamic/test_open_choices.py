@@ -23,6 +23,7 @@ def _compiled(program: Callable[..., Any], **choices: Any) -> tuple[Callable[...
     return capture.compile(program, backend=backend, **choices), graphs
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("key", SLICES)
 def test_a_slice_is_left_open_once_it_was_cut_off(key: str) -> None:
     program = eval(f"lambda x: (x[{key}], x[:, ..., {key}] * 2, x[None, {key}, 0])")

@@ -52,6 +52,7 @@ def _program(body: str) -> Any:
 KINDS = ([0], [1], [3, 3, 0], [2, 1], [0, 1, 2, 3], [3, 1, 1, 1, 0], [2, 2])
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("body", BY_ROWS + OTHERS)
 @pytest.mark.parametrize("writes_last", [False, True])
 def test_any_positions(body: str, writes_last: bool) -> None:

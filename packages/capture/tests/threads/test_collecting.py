@@ -154,6 +154,8 @@ CASES = (
 
 
 def run_all():
+    gc.collect()
+    gc.freeze()  # torch's own objects: what a case makes is collected, again and again
     for case in CASES:
         print(case.__name__, flush=True)
         case()

@@ -121,3 +121,13 @@ def test_random_numbers_of_our_own_are_not_compared():
     for options, own in (({}, False), ({"random": "philox"}, True)):
         fn = flambeau.compile(broken, options=options)
         assert compiler_of(fn).converter.backend.own_numbers is own
+
+
+def test_a_module_that_is_compiled_again_has_the_records_of_the_last():
+    module, x = torch.nn.Linear(2, 2), torch.ones(3, 2)
+    first = flambeau.compile(module, backend="eager")
+    first(x)
+    second = flambeau.compile(module, backend="eager")
+    second(x)
+    del first
+    assert len(flambeau.report(second).records) == 1

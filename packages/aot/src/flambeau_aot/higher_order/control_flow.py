@@ -31,8 +31,8 @@ from flambeau_aot._torch_compat import (
     storage_key,
 )
 from flambeau_aot.errors import TraceError
-from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.dispatch_mode import JointTracer
+from flambeau_aot.joint.metadata.corrections import contiguous
 from flambeau_aot.joint.program import of_callable
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.partition.classify import has_own_generator, is_random, runs_anyway

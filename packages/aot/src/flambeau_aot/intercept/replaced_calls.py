@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from flambeau_aot.intercept.inplace import write
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept, refuses, replaces
-from flambeau_aot.joint.data_dependent import MEMORY, refuse_memory
+from flambeau_aot.joint.metadata.data_dependent import MEMORY, refuse_memory
 from flambeau_aot.recurrent import LAYERS, recurrent
 from flambeau_aot.refusals import refusal
 

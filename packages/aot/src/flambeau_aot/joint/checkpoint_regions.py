@@ -30,7 +30,7 @@ from flambeau_aot._torch_compat import (
     version,
     watch_checkpoint_policy,
 )
-from flambeau_aot.joint.data_dependent import guarded
+from flambeau_aot.joint.metadata.data_dependent import guarded
 from flambeau_aot.refusals import refusal
 
 REGION = "checkpointed region"

@@ -33,9 +33,9 @@ from flambeau_aot.inputs.memory_overlap import steps_from
 from flambeau_aot.intercept.inplace import WRITE_TO_LISTS
 from flambeau_aot.intercept.sparse_embeddings import Use, gathered, plain_gradient
 from flambeau_aot.joint.cotangents import Dependence
-from flambeau_aot.joint.data_dependent import NoMemory
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.input_mutations import Effects
+from flambeau_aot.joint.metadata.data_dependent import NoMemory
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.refusals import refusal

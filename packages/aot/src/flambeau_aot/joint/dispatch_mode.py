@@ -45,10 +45,10 @@ from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_attributes import InputHooks
 from flambeau_aot.joint.absent_derivatives import AbsentDerivatives
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
-from flambeau_aot.joint.corrections import REFUSED
 from flambeau_aot.joint.cotangents import Dependence
-from flambeau_aot.joint.data_dependent import may_raise
-from flambeau_aot.joint.fake_metadata import FakeValues, inverse, memory_order
+from flambeau_aot.joint.metadata.corrections import REFUSED
+from flambeau_aot.joint.metadata.data_dependent import may_raise
+from flambeau_aot.joint.metadata.fake_metadata import FakeValues, inverse, memory_order
 from flambeau_aot.joint.nested import map_leaves, map_tensors, tensors_in
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.refusals import refusal

@@ -7,15 +7,11 @@ import, registers what it handles.
 from flambeau_capture.builtins import (
     awaiting,
     cached_functions,
-    class_making,
-    class_statements,
-    construction,
     containers,
     frames,
     introspection,
     iteration,
     logging_and_warnings,
-    made_objects,
     numbers,
     operator_functions,
     operators,
@@ -23,6 +19,7 @@ from flambeau_capture.builtins import (
     stdlib,
 )
 from flambeau_capture.builtins.autograd import module_hooks
+from flambeau_capture.builtins.classes import construction, made_objects, making, statements
 from flambeau_capture.builtins.distributed import collectives, data_parallel, distributed_tensors
 from flambeau_capture.builtins.tensors import rules, torch_functions
 from flambeau_capture.values import references

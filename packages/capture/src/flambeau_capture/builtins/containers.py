@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.construction import refuse_del
+from flambeau_capture.builtins.classes.construction import refuse_del
 from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.polyfills import calling

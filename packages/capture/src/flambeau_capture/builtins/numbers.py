@@ -33,11 +33,11 @@ from flambeau_capture.values.objects.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.tensors import open_choices
-from flambeau_capture.values.tensors.data_numbers import is_as_in_general, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
-from flambeau_capture.values.tensors.number_ranges import note_computation
-from flambeau_capture.values.tensors.open_text import open_text
+from flambeau_capture.values.tensors.numbers import open_choices
+from flambeau_capture.values.tensors.numbers.data_numbers import is_as_in_general, selected
+from flambeau_capture.values.tensors.numbers.open_text import open_text
+from flambeau_capture.values.tensors.numbers.ranges import note_computation
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, is_known
 from flambeau_capture.values.tensors.tensor import TensorValue, is_whole, known_number
 

@@ -54,10 +54,14 @@ from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.readings import Reading, reading_operator
 from flambeau_capture.values.registry import answers_for_itself
-from flambeau_capture.values.tensors.data_numbers import float_call, float_operator, selected
 from flambeau_capture.values.tensors.graph_calls import graph_call
-from flambeau_capture.values.tensors.open_choices import compared
-from flambeau_capture.values.tensors.open_text import joined_text
+from flambeau_capture.values.tensors.numbers.data_numbers import (
+    float_call,
+    float_operator,
+    selected,
+)
+from flambeau_capture.values.tensors.numbers.open_choices import compared
+from flambeau_capture.values.tensors.numbers.open_text import joined_text
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     is_known,

@@ -34,10 +34,10 @@ from flambeau_capture.errors import (
     SizePolicyError,
 )
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
-from flambeau_capture.frame.dynamism import DynamismTracker
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.recompile_limits import Patience, hint
 from flambeau_capture.frame.signal_handlers import raised_by_handler
+from flambeau_capture.frame.sizes.dynamism import DynamismTracker
 from flambeau_capture.frame.skip_rules import is_made_by_library, runs_uncaptured, skip_code
 from flambeau_capture.frame.stance import waits
 from flambeau_capture.frame.timing_trials import Clock, EntryTrial, Trial, TrialVerdict

@@ -6,10 +6,9 @@ what cannot be done leaves as an exception, and nothing of the program has been 
 
 from __future__ import annotations
 
-import re
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture._native import Entry, FrameCache, disabled, follow
+from flambeau_capture._native import Entry, disabled, follow
 from flambeau_capture.breaks import (
     REASONS,
     Break,
@@ -41,7 +40,6 @@ from flambeau_capture.bytecode.decode import argument_count
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
-from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.emit.frame import (
     CompiledGraphCall,
     FramePlan,
@@ -57,14 +55,22 @@ from flambeau_capture.frame.eager_rerun import (
     AsItIs,
     CallsThatRaise,
     Misses,
+    expect_less,
     giving_back_draws,
     giving_back_writes,
+    skip_frame,
     what_it_leaves,
     written_inputs,
 )
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.graph_calls import Raising, with_inference_state
-from flambeau_capture.frame.padded_inputs import note_padding
+from flambeau_capture.frame.heap_at_end import (
+    changed_places,
+    guard_aliases,
+    kept_and_written,
+    saw_tensors,
+)
+from flambeau_capture.frame.sizes.padded_inputs import note_padding
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
@@ -76,11 +82,10 @@ from flambeau_capture.interp.top_frame import Finished, Restart, Stopped, TopFra
 from flambeau_capture.interp.tracer import SymbolicTracer
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.records import CapturedGraph, EntryRecord, FrameRecord, RecordedFault
-from flambeau_capture.source import ConstantSource, FrameCall, Local, Source
-from flambeau_capture.values.base import Kept, Unreconstructible, Value
-from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
-from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.observe.texts import graph_table, line_of, words_of
+from flambeau_capture.source import FrameCall, Local, Source
+from flambeau_capture.values.base import Unreconstructible
+from flambeau_capture.values.functions.variables import GlobalsScope
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -176,12 +181,12 @@ class FrameConversion:
             raise error
         if not shapes or self.converter.dynamics.forbidden(self.code) is not None:
             raise error
-        why = _line_of(error)
+        why = line_of(error)
         by_data = shapes.by_data and self.converter.dynamics.data_sizes(self.code)
         if by_data and self.session is not None and self.session.could_read_early():
             kept = "reads numbers of tensors of one element before its graphs"
         elif by_data:
-            self.converter.dynamics.refuse_data_sizes(self.code, _words_of(why))
+            self.converter.dynamics.refuse_data_sizes(self.code, words_of(why))
             kept = "ends its graphs where a size depends on data"
         elif self._without_numbers(shapes, error):
             kept = "keeps its numbers"
@@ -242,7 +247,7 @@ class FrameConversion:
             session.leave_contexts()
             compat.set_grad_enabled(grad_mode)
         effects = session.heap.effects()
-        self.changes = tuple(_changed(effects))
+        self.changes = tuple(changed_places(effects))
         effects += session.heap.uses()
         mode = None if mode_now == grad_mode else mode_now
         own_of = session.heap.own_of
@@ -261,7 +266,7 @@ class FrameConversion:
 
     def _finished(self, session: SymbolicTracer, state: FrameState, ended: Finished) -> Any:
         if session.graph.is_empty():
-            if not _saw_tensors(session.heap):
+            if not saw_tensors(session.heap):
                 if self.options.nopython:  # for these arguments: others may bring a tensor along
                     return self._entry(session, emit_original(self.code, disabled))
                 raise SkipFrame("nothing to compile")
@@ -283,7 +288,7 @@ class FrameConversion:
             # the program itself raises here: it does so in Python, uncaptured all the way down
             self.converter.records.skip(self.code.co_name, str(report))
             return self._entry(session, emit_original(self.code, Raising(report)))
-        if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
+        if session.graph.is_empty() and third_party(self.code) and not saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
         names = self.converter.names
         number = None if session.graph.is_empty() else names.reserve()
@@ -342,7 +347,7 @@ class FrameConversion:
         """The planned code, once the graph that it calls has gone through the backend.
 
         number: of the graph's name, taken before those of resume functions; None: no graph."""
-        kept = _kept_and_written(session.heap)
+        kept = kept_and_written(session.heap)
         if kept is not None:
             raise Restart(kept.step, kept.report)
         if number is None:
@@ -407,13 +412,13 @@ class FrameConversion:
         record = CapturedGraph(installed, module, calls, origin.co_name, shown)
         converter.records.graphs.append(record)
         converter.publish("graph", record)
-        converter.show("graph", lambda: f"{installed}\n{_table(module)}")
+        converter.show("graph", lambda: f"{installed}\n{graph_table(module)}")
         again = None
         libraries = graph.effects.of_libraries
         if left is None or plan.state.effects or graph.effects.switches or libraries:
             cache, place = weakref.ref(self.cache), UserLine.first_of(origin)
-            skip = partial(_skip, cache, self.code)
-            less = partial(_expect_less, converter, cache, self.code, origin.co_name)
+            skip = partial(skip_frame, cache, self.code)
+            less = partial(expect_less, converter, cache, self.code, origin.co_name)
             assumed = Misses(less) if checks else None
             besides = what_it_leaves(
                 module.graph, inputs, graph.effects, calls_that_raise, libraries
@@ -452,7 +457,7 @@ class FrameConversion:
         forgotten = session.forgotten() if code is not self.code else None
         if forgotten is not None:
             raise SkipFrame(f"{forgotten.describe()} waits where no generated code would end it")
-        _guard_aliases(session)
+        guard_aliases(session)
         session.shapes.add_guards(session.guards)
         guards = session.guards.finish()
         converter = self.converter
@@ -482,42 +487,9 @@ def _skipping() -> Iterator[None]:
         raise SkipFrame(str(error)) from error
 
 
-def _skip(cache: weakref.ref[FrameCache], code: CodeType) -> None:
-    found = cache()
-    if found is not None:
-        found.skip(code)
-
-
-def _expect_less(
-    converter: FrameCompiler, cache: weakref.ref[FrameCache], code: CodeType, name: str, misses: int
-) -> None:
-    """Compile a function again whose graphs have assumed of data what does not hold in most calls;
-    `misses`: in so many."""
-    found = cache()
-    if found is None or 2 * misses <= sum(entry.hits for entry in found.entries(code)):
-        return
-    for entry in found.entries(code):
-        found.remove(code, entry, False)
-    kept = converter.dynamics.expect_less(code)
-    why = f"{kept}: what was assumed of data did not hold in most calls"
-    converter.records.static_only.append((name, why))
-    logs.emit("recompiles", lambda: f"{name} {why}")
-
-
 def is_fault_of_a_stage(error: Exception) -> bool:
     """Whether a backend says of its error that a stage of its own failed, and refused nothing."""
     return bool(getattr(error.__cause__, "internal_fault", False))
-
-
-def _table(module: fx.GraphModule) -> str:
-    rows = [("opcode", "name", "target", "args", "kwargs")]
-    for node in module.graph.nodes:
-        rows.append((node.op, node.name, str(node.target), str(node.args), str(node.kwargs)))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    rows.insert(1, tuple("-" * width for width in widths))  # type: ignore[arg-type]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
-    )
 
 
 def _argument_order(code: CodeType) -> Callable[[Source], tuple[int, ...]]:
@@ -530,64 +502,3 @@ def _argument_order(code: CodeType) -> Callable[[Source], tuple[int, ...]]:
         return (1, 0)
 
     return key
-
-
-def _line_of(error: Exception, width: int = 300) -> str:
-    """An error in one line: a backend's text may hold a program, or a traceback."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def _words_of(line: str) -> str:
-    """What a stage itself says, of an error in one line."""
-    found = re.search(r"\b[A-Z]{2}\d{4}: .*", line)
-    return (found[0] if found else line).partition(" From your code")[0]
-
-
-def _changed(effects: Iterable[Any]) -> Iterator[str]:
-    """Effects by the places that they write to, those that change nothing left out."""
-    for effect in effects:
-        plain = isinstance(effect, ObjectValue) and effect.payload is None
-        tells = plain or isinstance(effect, SetValue)
-        if not tells or not effect.is_as_it_was():
-            named = effect.source is not None
-            yield str(effect.source.name()) if named else type(effect).__name__
-
-
-def _kept_and_written(heap: SideEffects) -> Kept | None:
-    """What eager keeps for later calls and the program has written to since it was made."""
-    for place, value in enumerate(heap.touched):
-        kept: Kept | None = getattr(value, "kept", None)
-        if kept is not None and place >= kept.seen:
-            return kept
-    return None
-
-
-def _saw_tensors(heap: SideEffects) -> bool:
-    return any(isinstance(value, TensorValue) for _, value in heap.known())
-
-
-def _guard_aliases(session: SymbolicTracer) -> None:
-    """Objects that were different stay different, where that matters."""
-    tensors = [g for g in session.graph.inputs if not (g.is_number() or g.is_made())]
-    inputs = [g.source for g in tensors if not isinstance(g.source, ConstantSource)]
-    if len(inputs) > 1:
-        session.guards.add_no_alias(tuple(inputs))
-    session.guards.add_no_alias(tuple(session.identity_keys))
-    for effect in session.heap.effects():
-        if not isinstance(effect, Value):
-            continue
-        cells = isinstance(effect, CellValue)  # any cell may be a frame's own
-        place = effect.place()
-        if place is None or (isinstance(place, ConstantSource) and not cells):
-            continue
-        same = [
-            found
-            for _, value in session.heap.known()
-            if type(value) is type(effect)
-            and value.cls is effect.cls
-            and (found := value.place()) is not None
-            and (cells or not isinstance(found, ConstantSource))
-        ]
-        if len(same) > 1 and not all(isinstance(found, ConstantSource) for found in same):
-            session.guards.add_no_alias(tuple(same))

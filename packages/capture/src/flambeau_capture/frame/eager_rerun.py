@@ -16,18 +16,20 @@ import weakref
 from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture._native import disabled
+from flambeau_capture._native import FrameCache, disabled
 from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import functions
 from flambeau_capture.graph.builder import GraphInput
 from flambeau_capture.graph.operator_effects import DRAWS, GraphEffects
+from flambeau_capture.observe import logs
 from flambeau_capture.observe.logs import warn
 from flambeau_capture.observe.records import RecordedFault
 from flambeau_capture.values.tensors.graph_calls import operator_name
@@ -204,6 +206,28 @@ class Misses:
         self.count += 1
         if self.count >= self.MANY:
             self.expect_less(self.count)
+
+
+def skip_frame(cache: weakref.ref[FrameCache], code: CodeType) -> None:
+    found = cache()
+    if found is not None:
+        found.skip(code)
+
+
+def expect_less(
+    converter: FrameCompiler, cache: weakref.ref[FrameCache], code: CodeType, name: str, misses: int
+) -> None:
+    """Compile a function again whose graphs have assumed of data what does not hold in most calls;
+    `misses`: in so many."""
+    found = cache()
+    if found is None or 2 * misses <= sum(entry.hits for entry in found.entries(code)):
+        return
+    for entry in found.entries(code):
+        found.remove(code, entry, False)
+    kept = converter.dynamics.expect_less(code)
+    why = f"{kept}: what was assumed of data did not hold in most calls"
+    converter.records.static_only.append((name, why))
+    logs.emit("recompiles", lambda: f"{name} {why}")
 
 
 class AsItIs:

@@ -16,7 +16,7 @@ from weakref import WeakMethod
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import UserLine
 from flambeau_capture.effects.side_effects import SideEffects
-from flambeau_capture.frame.dynamism import DynamismTracker
+from flambeau_capture.frame.sizes.dynamism import DynamismTracker
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.guards.equality import PLAIN

@@ -19,7 +19,7 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.values.base import Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.tensors.open_choices import OpenTruth, integer
+from flambeau_capture.values.tensors.numbers.open_choices import OpenTruth, integer
 from flambeau_capture.values.tensors.symbolic_numbers import symbol_value
 
 #: instructions of an arm: what a load of an attribute runs is looked at afterwards

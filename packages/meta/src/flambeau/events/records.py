@@ -270,6 +270,7 @@ _recorders: weakref.WeakKeyDictionary[Any, RecordCollector] = weakref.WeakKeyDic
 
 def remember(compiled: Any, recorder: RecordCollector) -> None:
     """Note whose records these are."""
+    _recorders.pop(compiled, None)  # of an equal one, a module's earlier twin: it may end first
     _recorders[compiled] = recorder
 
 

@@ -19,8 +19,9 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
+from flambeau_capture.graph.autograd_functions import autograd_call
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.graph.functions import autograd_call, derivative_call, is_reentrant
+from flambeau_capture.graph.functions import derivative_call, is_reentrant
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant

@@ -17,8 +17,8 @@ from torch.utils.hooks import BackwardHook
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.autograd.backward import must_only_compute, versions
+from flambeau_capture.graph.autograd_functions import hooked_inputs_call, hooked_outputs_call
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.graph.functions import hooked_inputs_call, hooked_outputs_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value, unpack
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue

@@ -12,15 +12,14 @@ from flambeau_capture.builtins.tensors import nested_lists, random, torch_functi
 from flambeau_capture.values.tensors import (
     constant_data,
     data_assignment,
-    data_numbers,
     methods,
-    open_choices,
     scalars,
     shape_changes,
     sized_by_data,
 )
-from flambeau_capture.values.tensors.early_numbers import number_for_python
 from flambeau_capture.values.tensors.graph_calls import in_general
+from flambeau_capture.values.tensors.numbers import data_numbers, open_choices
+from flambeau_capture.values.tensors.numbers.early_numbers import number_for_python
 from flambeau_capture.values.tensors.subclasses import wrapper_subclasses
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 

@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau_capture.breaks import Break, SkipFrame
-from flambeau_capture.builtins.construction import made_by_init, new_object, nothing_answered
+from flambeau_capture.builtins.classes.construction import (
+    made_by_init,
+    new_object,
+    nothing_answered,
+)
 from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.spelling import (
@@ -39,7 +43,7 @@ from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.attributes import assume_making, class_attribute, is_iterable
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import new_exception
-from flambeau_capture.values.objects.instances import super_of
+from flambeau_capture.values.objects.super_objects import super_of
 
 
 @opcode("KW_NAMES", until=(3, 12))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.class_statements import make_by_statement
+from flambeau_capture.builtins.classes.statements import make_by_statement
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame, make_cells
 from flambeau_capture.interp.opcodes.registry import opcode

@@ -16,7 +16,7 @@ from flambeau_capture.interp.opcodes.registry import expression, opcode, operand
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import SliceValue
-from flambeau_capture.values.tensors.open_text import joined_text, open_text
+from flambeau_capture.values.tensors.numbers.open_text import joined_text, open_text
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 

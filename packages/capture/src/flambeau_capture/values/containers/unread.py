@@ -21,7 +21,7 @@ from flambeau_capture.values.containers.hashable_keys import key_of, raise_key_e
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import Pending, SliceValue, TupleValue
 from flambeau_capture.values.containers.sets import SetValue
-from flambeau_capture.values.tensors.open_text import OpenText, never_equal
+from flambeau_capture.values.tensors.numbers.open_text import OpenText, never_equal
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     note_constants,

@@ -30,7 +30,7 @@ from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.numpy.arrays import in_python
 from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.registry import answers_for_itself, wrap_known
-from flambeau_capture.values.tensors.data_numbers import float_call
+from flambeau_capture.values.tensors.numbers.data_numbers import float_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_call
 
 Handler = Callable[[Tracer, Args, Kwargs], Value | None]  # nothing: None to the program

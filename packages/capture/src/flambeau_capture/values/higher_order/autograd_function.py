@@ -1,8 +1,8 @@
 """`torch.autograd.Function` as a higher-order operator of two graphs.
 
 In: a subclass of Function and the arguments of its `apply`. Out: the results, made by
-`graph_functions.autograd_call`. Invariant: what backward reads of `ctx` is a tensor of the forward
-body, which autograd keeps as it does what `save_for_backward` is given, or a plain value.
+`autograd_functions.autograd_call`. Invariant: what backward reads of `ctx` is a tensor of the
+forward body, which autograd keeps as it does what `save_for_backward` is given, or a plain value.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.graph.autograd_functions import autograd_call
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.graph.functions import autograd_call
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, is_none

@@ -31,8 +31,8 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import Action, breaks, handles
 from flambeau_capture.values.higher_order.bodies import Captured, capture_body
-from flambeau_capture.values.tensors.data_numbers import condition_tensor, is_by_data
 from flambeau_capture.values.tensors.graph_calls import record_call, record_result, tensor_call
+from flambeau_capture.values.tensors.numbers.data_numbers import condition_tensor, is_by_data
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 CHECKPOINT_OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")

@@ -1,15 +1,13 @@
-"""Instances of Python classes, and `super()` objects, as values.
+"""Instances of Python classes as values.
 
-In: objects of the program, or ones made under capture. Out: `ObjectValue`, `SuperValue`.
+In: objects of the program, or ones made under capture. Out: `ObjectValue`.
 Invariant: attribute access does what the class defines (`__getattribute__`, properties, slots,
 `__getattr__`, `__setattr__`), interpreted like all code of the program; what was assumed about
-classes and instances is guarded; what `super()` finds is bound to the receiver.
+classes and instances is guarded.
 """
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import enum
 import inspect
 import sys
@@ -17,15 +15,12 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
-from flambeau_capture._native import fill_like
 from flambeau_capture.breaks import Break
-from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr, Called, InstanceAttr, Source, answers_attributes
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, name_in_errors
-from flambeau_capture.values.containers.dicts import DictValue, fill_dict
+from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import wrap_payload
-from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
 from flambeau_capture.values.objects.attributes import (
     Instance,
@@ -41,8 +36,16 @@ from flambeau_capture.values.objects.attributes import (
     sets_attribute,
     written_attribute,
 )
-from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
+from flambeau_capture.values.objects.instance_making import (
+    del_attribute,
+    del_own,
+    fill_payload,
+    new_instance,
+    set_own,
+    share_dict,
+    shares_dict,
+)
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import call_known, tracked, wrap_known, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
@@ -409,62 +412,6 @@ class ObjectValue(SpecialMethods, Instance):
                 writer.do(setter, [self, Constant(name), value])
 
 
-# what generated code makes instances with: nothing of the program runs, neither `__new__`, nor
-# `__init__`, nor a method that a container's class overrides
-
-_BASES: tuple[Any, ...] = (
-    types.SimpleNamespace, collections.defaultdict, collections.OrderedDict, dict, list, set, tuple,
-    collections.deque, object,
-)  # fmt: skip
-
-
-def new_instance(python_class: Any, *content: Any) -> Any:
-    known = next(base for base in _BASES if issubclass(python_class, base))
-    base: Any = layout_of(python_class) if content else known
-    return base.__new__(python_class, *content)
-
-
-def fill_payload(target: Any, content: Any) -> None:
-    if isinstance(target, collections.defaultdict):
-        collections.defaultdict.__init__(target, content.default_factory)
-    if isinstance(target, dict):
-        fill_dict(target, content)
-    elif isinstance(target, collections.deque):
-        collections.deque.__init__(target, content, content.maxlen)
-    elif isinstance(target, list):
-        list.extend(target, content)
-    elif isinstance(target, set):
-        fill_like(target, content)
-    else:
-        raise TypeError(f"cannot fill a {type(target).__name__}")
-
-
-def set_own(obj: Any, name: str, value: Any) -> None:
-    """Set an instance's own attribute, where a descriptor of its class has the name."""
-    instance_dict(obj)[name] = value
-
-
-def del_own(obj: Any, name: str) -> None:
-    """Delete an instance's own attribute, where a descriptor of its class has the name."""
-    instance_dict(obj).pop(name, None)
-
-
-def del_attribute(obj: Any, name: str) -> None:
-    """Delete an attribute that the program has set or seen: before, it may not have been there."""
-    with contextlib.suppress(AttributeError):
-        object.__delattr__(obj, name)
-
-
-def share_dict(target: Any) -> None:
-    """Let an instance of a dict be its own `__dict__`: attributes are items."""
-    object.__setattr__(target, "__dict__", target)
-
-
-def shares_dict(target: Any) -> bool:
-    """Whether an instance of a dict is its own `__dict__`."""
-    return instance_dict(target) is target
-
-
 def _is_filled(slot: Any, real: Any) -> bool:
     """Whether a slot holds something; no other way to the attribute is tried."""
     try:
@@ -525,79 +472,3 @@ def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
         tx.guard(source, "CALL", shares_dict, "is its own __dict__")
         made.shared = True
     return made
-
-
-class SuperValue(Value):
-    described = "super of {0.owner}"
-    cls: type = super
-
-    def __init__(self, owner: ClassValue, receiver: Value) -> None:
-        self.owner = owner
-        self.receiver = receiver
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return super_attribute(tx, self.owner, self.receiver, name)
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.call(super, [self.owner, self.receiver])
-
-
-def super_of(tx: Tracer, owner: ClassValue, receiver: Value) -> SuperValue:
-    """`super(owner, receiver)`."""
-    own = receiver.python_class if isinstance(receiver, ClassValue) else type
-    if not any(known_in(owner.python_class, kind.__mro__) for kind in (own, receiver.cls)):
-        words = "super(type, obj): obj must be an instance or subtype of type"
-        tx.raise_error(TypeError, words)
-    return SuperValue(owner, receiver)
-
-
-def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Value:
-    """`super(owner, receiver).name`."""
-    assert isinstance(owner, ClassValue)
-    own = receiver.python_class if isinstance(receiver, ClassValue) else None
-    as_class = own is not None and owner.python_class in own.__mro__
-    start = own if own is not None and as_class else receiver.cls
-    if name == "__class__":
-        return tx.wrap_new(super)
-    found = class_attribute(tx, receiver, start, name, after=owner.python_class)
-    if isinstance(found, BoundMethod):
-        return SlotOfBase(owner, receiver, name)
-    if as_class:
-        # a function found on a class through a class is not bound, a classmethod is to the class
-        bound = isinstance(found, MethodValue) and found.receiver is receiver
-        after = _after(start, owner.python_class)
-        raw = next((vars(kind)[name] for kind in after if name in vars(kind)), None)
-        if bound and not isinstance(raw, classmethod):
-            return found.function  # type: ignore[attr-defined,no-any-return]
-    return found
-
-
-def _after(kind: type, owner: type) -> tuple[type, ...]:
-    """The classes that `super()` of a class looks into."""
-    return kind.__mro__[kind.__mro__.index(owner) + 1 :]
-
-
-class SlotOfBase(BoundMethod):
-    """A built-in class's own method, reached past the overriding ones of the receiver's class."""
-
-    def __init__(self, owner: ClassValue, receiver: Value, name: str) -> None:
-        super().__init__(receiver, name)
-        self.owner = owner
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.call(super, [self.owner, self.receiver])
-        writer.load_attr(self.name)
-
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        receiver = self.receiver
-        if self.name == "__new__":
-            kind: Any = args[0]
-            after = _after(kind.python_class, self.owner.python_class)
-            found = next(one.__new__ for one in after if "__new__" in vars(one))
-            return tx.call(tx.wrap_new(found), args, kwargs)
-        if isinstance(receiver, ClassValue) and self.name == "__call__":
-            return tx.instantiate(receiver, args, kwargs, plain=True)
-        if isinstance(receiver, ObjectValue) and receiver.payload is None:
-            if self.name == "__init_subclass__":
-                return Constant(None)
-        return super().call(tx, args, kwargs)

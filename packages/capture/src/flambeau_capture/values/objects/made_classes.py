@@ -35,8 +35,9 @@ from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class, layout_of
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import new_exception
-from flambeau_capture.values.objects.instances import ObjectValue, super_attribute
+from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import FrozenValue
+from flambeau_capture.values.objects.super_objects import super_attribute
 from flambeau_capture.values.registry import trusted_class
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue

@@ -29,7 +29,7 @@ from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
-from flambeau_capture.values.tensors.number_ranges import is_certain, limits
+from flambeau_capture.values.tensors.numbers.ranges import is_certain, limits
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     are_within,

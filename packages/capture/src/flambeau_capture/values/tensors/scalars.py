@@ -22,13 +22,13 @@ from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.tensors.constant_data import dimensions_of, is_ellipsis
-from flambeau_capture.values.tensors.data_numbers import read_position, selected
 from flambeau_capture.values.tensors.graph_calls import (
     graph_call,
     require_number,
     tensor_call,
     version_of,
 )
+from flambeau_capture.values.tensors.numbers.data_numbers import read_position, selected
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     is_known,

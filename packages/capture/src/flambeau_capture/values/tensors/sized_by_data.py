@@ -20,14 +20,14 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
-from flambeau_capture.values.tensors.data_numbers import (
+from flambeau_capture.values.tensors.graph_calls import check_all, graph_call, tensor_call
+from flambeau_capture.values.tensors.numbers.data_numbers import (
     MOST_TURNS,
     checked,
     is_by_data,
     number_tensor,
     read_number,
 )
-from flambeau_capture.values.tensors.graph_calls import check_all, graph_call, tensor_call
 from flambeau_capture.values.tensors.symbolic_numbers import symbol_operator, symbol_value
 from flambeau_capture.values.tensors.tensor import TensorValue
 

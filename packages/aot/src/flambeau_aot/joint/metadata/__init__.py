@@ -1,0 +1,1 @@
+"""Metadata of results without computation, and where the kernels differ from it."""

@@ -1,0 +1,1 @@
+"""Classes: calls of them, class statements, classes that a program makes."""

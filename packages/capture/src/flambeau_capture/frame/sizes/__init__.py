@@ -1,0 +1,1 @@
+"""Sizes of arguments: marks, policies, padding, and which of them stay symbolic."""

@@ -1,0 +1,1 @@
+"""Numbers that depend on data or on open sizes: ranges, choices, text of them."""
