@@ -18,7 +18,7 @@ import torch
 _TORCH_DIR = os.path.dirname(torch.__file__)
 _OWN_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-CARRIED = ("stack_trace", "nn_module_stack", "nn_module")
+CARRIED = ("stack_trace", "nn_module_stack", "nn_module", "recompute")
 
 
 class Lines:
