@@ -153,6 +153,7 @@ class Pipeline:
                         raise
                 plain = unwrapped(program, inputs, plain)
                 assert plain is not None
+            plain.inputs.clear()  # their history would look like a graph of the program's
             parts = (inner.report, inner.joint, inner.halves, inner.forward, inner.backward)
             return Compiled(plain.around(inner), *parts)
         seconds: dict[str, float] = {}
