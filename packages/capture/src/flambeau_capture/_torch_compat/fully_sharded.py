@@ -26,6 +26,14 @@ FULLY_SHARDED = "torch.distributed.fsdp._fully_shard._fsdp_state"
 GATHERS, SCATTERS = "_pre_forward", "_post_forward"
 _OF_GROUPS = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 _OF_COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
+#: by module and name, what casts a forward's arguments and results
+CASTS = (
+    (FULLY_SHARDED, "_cast_forward_inputs"),
+    (FULLY_SHARDED, "_cast_output_dtype"),
+    ("torch.distributed.fsdp._fully_shard._fsdp_common", "_cast_fp_tensor"),
+    ("torch.distributed.utils", "_apply_to_tensors"),
+    ("torch.distributed.utils", "apply"),
+)
 
 #: attributes of a state, of a group of its parameters, and of each of them, with the values under
 #: which a forward gathers before and a backward scatters after it, and that is all

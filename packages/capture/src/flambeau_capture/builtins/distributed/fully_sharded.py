@@ -23,7 +23,13 @@ from flambeau_capture.builtins.autograd.gradients import no_hooks
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
-from flambeau_capture.values.functions.call_rules import NAMES, Action, CallRule, handles
+from flambeau_capture.values.functions.call_rules import (
+    INLINE,
+    NAMES,
+    Action,
+    CallRule,
+    handles,
+)
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_together
 from flambeau_capture.values.registry import wrap_known
 from flambeau_capture.values.tensors.graph_calls import graph_call
@@ -166,4 +172,6 @@ def _post_forward(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 for _name, _handler in {compat.GATHERS: _pre_forward, compat.SCATTERS: _post_forward}.items():
     NAMES[compat.FULLY_SHARDED, _name] = CallRule(Action.ANSWER, _ROW, _handler)
+#: what casts arguments and results
+NAMES.update(dict.fromkeys(compat.CASTS, INLINE))
 
