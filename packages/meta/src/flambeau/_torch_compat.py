@@ -103,7 +103,10 @@ def ranks_of_group(name: str) -> list[int]:
 
 def group_of_collective(node: torch.fx.Node) -> str | None:
     """The name of the group in which a node communicates; None for any other node."""
-    target = node.target
+    target: Any = node.target
+    own = getattr(target, "communicates_in", None)
+    if isinstance(own, str):
+        return own
     if isinstance(target, torch._ops.OpOverloadPacket) and "default" in target.overloads():
         target = target.default
     if not isinstance(target, torch._ops.OpOverload):

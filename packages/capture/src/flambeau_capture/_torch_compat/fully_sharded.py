@@ -110,6 +110,8 @@ class Gather:
         self.again = group.post_forward_mesh_info is not None
         ranks = group._all_gather_process_group
         self.size, self.ranks = size_of_group(ranks), name_of_group(ranks)
+        #: what ranks that compare their graphs know a collective by
+        self.communicates_in = self.ranks
         self.scattered = name_of_group(group._reduce_scatter_process_group)
         replicas = group._all_reduce_process_group if group._is_hsdp else None
         self.replicas = None if replicas is None else name_of_group(replicas)
