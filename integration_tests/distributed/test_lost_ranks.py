@@ -13,7 +13,7 @@ from torch.distributed import _functional_collectives as functional
 
 import flambeau
 
-TIMEOUT = 4.0
+TIMEOUT = 3.0
 KINDS = ("killed", "late", "very late")
 
 
@@ -26,7 +26,6 @@ def step(weight, x):
 def _rank(rank, kind, folder, results):
     torch.set_num_threads(1)
     os.environ["FLAMBEAU_CACHE_DIR"] = f"{folder}/cache{rank}"
-    flambeau.distributed.collective_order.SECONDS = TIMEOUT
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2,
         timeout=datetime.timedelta(seconds=TIMEOUT),
@@ -47,9 +46,15 @@ def _rank(rank, kind, folder, results):
     wanted = kept.clone()
     if not error:
         wanted.sub_(0.1 * 2 * (wanted * x).sin())
-    results.put((rank, error, time.monotonic() - started, torch.equal(weight, wanted), len(
-        flambeau.report(run).records
-    )))
+    results.put(
+        (
+            rank,
+            error,
+            time.monotonic() - started,
+            torch.equal(weight, wanted),
+            len(flambeau.report(run).records),
+        )
+    )
     results.close()
     results.join_thread()
     os._exit(0)  # a group that has lost a rank is not left in order

@@ -152,9 +152,7 @@ class Gather:
     def _joined(self, part: torch.Tensor, shard: Shard) -> torch.Tensor:
         dim = shard.dim
         whole = part.unflatten(1, shard.padded).movedim(0, dim).flatten(dim, dim + 1)
-        return whole.narrow(dim, 0, shard.whole[dim]).clone(
-            memory_format=torch.contiguous_format
-        )
+        return whole.narrow(dim, 0, shard.whole[dim]).clone(memory_format=torch.contiguous_format)
 
     def reduced(
         self, gradients: Sequence[torch.Tensor | None], sizes: Sequence[torch.Size]
@@ -241,7 +239,9 @@ def left_to_eager(group: Any) -> str:
         return "an all-gather of its own"
     if type(group._reduce_scatter_comm).__name__ != "DefaultReduceScatter":
         return "a reduce-scatter of its own"
-    if any(hasattr(each._sharded_local_tensor, "fsdp_pre_all_gather") for each in group.fsdp_params):
+    if any(
+        hasattr(each._sharded_local_tensor, "fsdp_pre_all_gather") for each in group.fsdp_params
+    ):
         return "a tensor that gathers itself"
     if len({each.param_dtype or each.orig_dtype for each in group.fsdp_params}) > 1:
         return "parameters of several dtypes"
@@ -257,5 +257,3 @@ def left_to_eager(group: Any) -> str:
 
 def _hooked(parameter: torch.Tensor) -> bool:
     return bool(getattr(parameter, "_post_accumulate_grad_hooks", None))
-
-

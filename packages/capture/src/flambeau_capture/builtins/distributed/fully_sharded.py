@@ -16,20 +16,13 @@ import enum
 from collections.abc import Iterator
 from typing import Any
 
-
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.autograd.gradients import no_hooks
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
-from flambeau_capture.values.functions.call_rules import (
-    INLINE,
-    NAMES,
-    Action,
-    CallRule,
-    handles,
-)
+from flambeau_capture.values.functions.call_rules import INLINE, NAMES, Action, CallRule, handles
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_together
 from flambeau_capture.values.registry import wrap_known
 from flambeau_capture.values.tensors.graph_calls import graph_call
@@ -174,4 +167,3 @@ for _name, _handler in {compat.GATHERS: _pre_forward, compat.SCATTERS: _post_for
     NAMES[compat.FULLY_SHARDED, _name] = CallRule(Action.ANSWER, _ROW, _handler)
 #: what casts arguments and results
 NAMES.update(dict.fromkeys(compat.CASTS, INLINE))
-
