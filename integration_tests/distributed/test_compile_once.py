@@ -1,4 +1,4 @@
-"""Ranks that compile each graph once: who compiles, who takes it, and what happens to what is lost."""
+"""Ranks that compile each graph once: who compiles, who takes it, what becomes of what is lost."""
 
 import os
 import threading

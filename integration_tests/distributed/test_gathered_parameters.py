@@ -1,4 +1,4 @@
-"""FSDP2 with its gathers in the graph: eager's losses and parameters, by one graph or a named break."""
+"""FSDP2 with gathers in the graph: eager's losses and parameters, by one graph or a named break."""
 
 import pytest
 import torch
@@ -77,8 +77,8 @@ KINDS = {
     "accumulated": ({}, None, {}, CUT),
     "breaking": ({"block": Breaking}, None, {}, "print"),
 }
-"""What the model is given, what is done to it before it is sharded, what `fully_shard` is given, and
-what a break says, if there is one."""
+"""What the model is given, what is done to it before it is sharded, what `fully_shard` is given,
+and what a break says, if there is one."""
 
 
 def _built(kind):

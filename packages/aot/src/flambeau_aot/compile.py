@@ -155,7 +155,8 @@ class Pipeline:
                 assert plain is not None
             plain.inputs.clear()  # their history would look like a graph of the program's
             parts = (inner.report, inner.joint, inner.halves, inner.forward, inner.backward)
-            return Compiled(plain.around(inner, inner.joint.training), *parts)
+            training = inner.joint is None or inner.joint.training
+            return Compiled(plain.around(inner, training), *parts)
         seconds: dict[str, float] = {}
         classes = self.options.classify
         grad_mode, surroundings = torch.is_grad_enabled(), ambient()

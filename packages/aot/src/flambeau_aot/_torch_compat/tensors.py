@@ -39,8 +39,9 @@ def again_alike(made: torch.Tensor) -> Callable[[dict[str, Any]], torch.Tensor] 
     tenth of what the class does, which examines a form that is known already."""
     if not answers_natively(type(made)):
         return None
-    kind, form, requires_grad = type(made), made._spec, made.requires_grad  # type: ignore[attr-defined]
-    return lambda parts: kind(parts["_local_tensor"], form, requires_grad=requires_grad)  # type: ignore[call-arg]
+    kind: Any = type(made)
+    form, requires_grad = made._spec, made.requires_grad  # type: ignore[attr-defined]
+    return lambda parts: kind(parts["_local_tensor"], form, requires_grad=requires_grad)
 
 
 def in_other_fakes() -> bool:

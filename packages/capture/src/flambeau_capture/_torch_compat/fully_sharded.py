@@ -1,4 +1,4 @@
-"""torch.distributed.fsdp: what `fully_shard` gathers and scatters, as one operation with a derivative.
+"""torch.distributed.fsdp: what `fully_shard` gathers and scatters, as one operation.
 
 In: a module's hooks. Out: the state that they belong to, what it says of communication, and the
 target of a graph's node. Invariant: nothing is imported that the program has not imported; what a
@@ -132,7 +132,9 @@ class Gather:
         return f"{self.__name__}({len(self.shards)} of {self.size})"
 
     def __call__(self, *parameters: Any) -> tuple[torch.Tensor, ...]:
-        found = _Gathered.apply(self, *(each.to_local() for each in parameters))
+        found: Any = _Gathered.apply(  # type: ignore[no-untyped-call]
+            self, *(each.to_local() for each in parameters)
+        )
         return (found,) if isinstance(found, torch.Tensor) else found
 
     def gathered(self, locals_: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -151,7 +153,8 @@ class Gather:
 
     def _joined(self, part: torch.Tensor, shard: Shard) -> torch.Tensor:
         dim = shard.dim
-        whole = part.unflatten(1, shard.padded).movedim(0, dim).flatten(dim, dim + 1)
+        apart: Any = part.unflatten(1, shard.padded)  # type: ignore[no-untyped-call]
+        whole: torch.Tensor = apart.movedim(0, dim).flatten(dim, dim + 1)
         return whole.narrow(dim, 0, shard.whole[dim]).clone(memory_format=torch.contiguous_format)
 
     def reduced(
@@ -192,8 +195,10 @@ class Gather:
         """A gradient as rows, one for each process."""
         dim, padded = shard.dim, list(shard.padded)
         padded[dim] *= self.size
-        whole = _padded(gradient, dim, padded)
-        return whole.unflatten(dim, (self.size, shard.padded[dim])).movedim(dim, 0).flatten(1)
+        sizes = (self.size, shard.padded[dim])
+        apart: Any = _padded(gradient, dim, padded).unflatten(dim, sizes)  # type: ignore[no-untyped-call]
+        rows: torch.Tensor = apart.movedim(dim, 0).flatten(1)
+        return rows
 
 
 def _shard_of(parameter: Any) -> Shard:

@@ -81,8 +81,9 @@ class TensorSpec:
         return None
 
     def holds(self, value: Any) -> bool:
+        cls: type = type(value)
         alike = (
-            type(value) is self.cls
+            cls is self.cls
             and value.shape == self.sizes  # none of which is open, if so
             and value.dtype is self.dtype
             and value.requires_grad is self.requires_grad

@@ -1,9 +1,9 @@
 """Several processes: gradient buckets, and agreement between ranks.
 
 In: captured graphs, inside the forward of a `DistributedDataParallel` or with collectives of their
-own. Out: the same graphs in parts, a word where ranks compile different programs, and an error
-where they would wait for each other for ever.
-What ranks compile may be compiled by one of them. Invariant: nothing here sends a tensor; notes are left in the store of the process group.
+own; what ranks are to have alike. Out: the same graphs in parts, compiled by one rank where that is
+wanted, a word where ranks differ, and an error where they would wait for each other for ever.
+Invariant: nothing here sends a tensor; notes are left in the store of the process group.
 """
 
 from flambeau.distributed.buckets import BucketLimits, by_buckets, split

@@ -1,10 +1,10 @@
 """Compile once: of the ranks that lack a graph one compiles it, and the others take what it made.
 
-In: the digest of a graph's key, the store of the process group, the cache folder of a rank. Out: for
-each rank its turn: to compile, to fetch what another compiled, or to look into its folder again.
-Invariant: nobody waits for longer than `SECONDS`, nor for a rank that says that it kept nothing: who
-gets nothing compiles. One rank of those that share a folder fetches. What is fetched is checked by
-whoever unpacks it; the store is the job's own, and is trusted as its program is.
+In: the digest of a graph's key, the store of the process group, the cache folder of a rank. Out:
+for each rank its turn: to compile, to fetch what another compiled, or to look into its folder
+again. Invariant: nobody waits for longer than `SECONDS`, nor for a rank that says that it kept
+nothing: who gets nothing compiles. One rank of those that share a folder fetches. What is fetched
+is checked by whoever unpacks it; the store is the job's own, and is trusted as its program is.
 """
 
 from __future__ import annotations

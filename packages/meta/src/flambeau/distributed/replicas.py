@@ -1,8 +1,8 @@
 """Comparison of what ranks are to have alike: the first tensor that differs, or holds NaN.
 
-In: tensors by name, on each rank of a group. Out: one sentence that names the tensor and the ranks,
-the same on all of them; nothing where all is well. Invariant: digests are exchanged, not tensors; of
-a tensor in shards each rank has another part, which is looked at for NaN alone.
+In: tensors by name, on each rank of a group. Out: one sentence that names the tensor and the
+ranks, the same on all of them; nothing where all is well. Invariant: digests are exchanged, not
+tensors; of a tensor in shards each rank has another part, which is looked at for NaN alone.
 """
 
 from __future__ import annotations
