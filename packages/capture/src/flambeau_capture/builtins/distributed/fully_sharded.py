@@ -131,8 +131,8 @@ def _gather(tx: Tracer, module: ModuleValue, group: Value, real: Any) -> None:
     result = graph_call(tx, "call_function", plan, parameters, {})
     whole = result.parts()  # type: ignore[attr-defined]
     if plan.again:
-        first = whole[0]
-        first.node.args[0].meta["recompute"] = "must_recompute"
+        node = whole[0].node.args[0]
+        node.meta.update(recompute="must_recompute", gathered=node.name)
     assert module.gathered is not None
     for paths, value in zip(places, whole, strict=True):
         for path, name in paths:
