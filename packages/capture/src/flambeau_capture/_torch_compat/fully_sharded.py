@@ -48,7 +48,12 @@ PLAIN_PARAMETER: dict[str, Any] = {
     "offload_to_cpu": False, "is_dtensor": False, "unsharded_accumulated_grad": None,
 }  # fmt: skip
 #: attributes of a group by which what it communicates is chosen: known by identity
-GROUP_CHOICES = ("mesh_info", "post_forward_mesh_info", "gradient_divide_factor")
+GROUP_CHOICES = (
+    "mesh_info", "post_forward_mesh_info", "gradient_divide_factor", "_all_gather_comm",
+    "_reduce_scatter_comm",
+)  # fmt: skip
+#: of a group's first choice, where a program gives the second collective a group of its own
+SCATTERED_IN = "reduce_scatter_process_group"
 
 
 def sharding_of(module: Any) -> Any:

@@ -112,6 +112,8 @@ def _gather(tx: Tracer, module: ModuleValue, group: Value, real: Any) -> None:
         source = getattr(found, "source", None)
         if source is not None:
             tx.guard(source, "ID_MATCH", getattr(real, name))
+        if hasattr(getattr(real, name), compat.SCATTERED_IN):
+            tx.get_attr(found, compat.SCATTERED_IN)  # guarded
     listed = tx.get_attr(group, "fsdp_params")
     parameters: list[Value] = []
     places = list(compat.places_of(module.real, real))
