@@ -3,9 +3,10 @@
     python benchmarks/distributed.py --ranks 2 [--device cpu|cuda] [--wraps ddp,tp] [--json file]
 
 In: a number of processes, which communicate by gloo on CPUs and by NCCL on GPUs. Out: a table: for
-each way to wrap (DDP around what is compiled or in it, FSDP2 with compiled blocks or whole, tensor
-parallelism) and each system the median step, the losses' distance from eager's, the first step, the
-peak memory of rank 0.
+each way to wrap (DDP around what is compiled or in it, FSDP2 with compiled blocks or whole, with
+its gathers in the graph, whole steps, tensor parallelism) and each system the median step, the time
+in which the host was busy, the losses' distance from eager's, the first step, the peak memory of
+rank 0.
 Invariant: all systems train the same weights on the same batches, in the same processes, one after
 the other; a system that fails is a row that says so.
 """
@@ -69,6 +70,7 @@ class Row:
     first: float | None = None
     peak: int | None = None
     loss_distance: float | None = None
+    host: float | None = None
     error: str | None = None
 
 
@@ -137,6 +139,15 @@ def fsdp2_whole(size: Size, device: torch.device, compile_it: Callable[[Any], An
     return compile_it(fsdp2(size, device, lambda forward: forward))
 
 
+def step(model: Any, optimizer: Any, ids: torch.Tensor) -> torch.Tensor:
+    """A whole step; returns the loss."""
+    loss: torch.Tensor = model(ids)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
 def tensor_parallel(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
     """The feed-forward layers of every block by columns and rows, compiled whole."""
     model = Decoder(size).to(device)
@@ -146,20 +157,39 @@ def tensor_parallel(size: Size, device: torch.device, compile_it: Callable[[Any]
     return compile_it(model)
 
 
+def fsdp2_plain(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """The sharded model as it is: its step is compiled."""
+    return fsdp2(size, device, lambda forward: forward)
+
+
+def ddp_plain(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """The model under DistributedDataParallel as it is: its step is compiled."""
+    return DistributedDataParallel(Decoder(size).to(device))
+
+
 TENSOR_PARALLEL = "tp"
+OWN_OPTIONS: dict[str, dict[str, Any]] = {
+    "fsdp2 gathered": {"capture.gather_parameters": True},
+    "fsdp2 step": {"capture.gather_parameters": True},
+    "ddp step": {"capture.sum_gradients": True},
+}
+"""What ours is told, by the way to wrap."""
 WRAPS: dict[str, Callable[..., Any]] = {
     "ddp": ddp,
     "ddp of compiled": ddp_of_compiled,
     "fsdp2": fsdp2,
     "fsdp2 whole": fsdp2_whole,
+    "fsdp2 gathered": fsdp2_whole,
+    "fsdp2 step": fsdp2_plain,
+    "ddp step": ddp_plain,
     TENSOR_PARALLEL: tensor_parallel,
 }
 
 
 def _train(
     wrap: str, compile_it: Callable[[Any], Any], size: Size, device: torch.device, steps: int
-) -> tuple[list[float], list[float], int]:
-    """Losses, seconds of each step, peak bytes."""
+) -> tuple[list[float], list[float], list[float], int]:
+    """Losses, seconds of each step, those in which the process was busy, peak bytes."""
     torch.manual_seed(0)
     model = WRAPS[wrap](size, device, compile_it)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -168,21 +198,20 @@ def _train(
     half = torch.bfloat16 if device.type == "cuda" else torch.float32
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    losses, seconds = [], []
+    losses, seconds, host = [], [], []
+    run = compile_it(step) if wrap.endswith(" step") else step
     for _ in range(steps):
         ids = torch.randint(size.words, (size.batch, size.length), generator=made).to(device)
         _wait(device)
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.process_time()
         with torch.autocast(device.type, half, enabled=half != torch.float32):
-            loss = model(ids)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+            loss = run(model, optimizer, ids)
+        host.append(time.process_time() - busy)
         _wait(device)
         seconds.append(time.perf_counter() - started)
         losses.append(loss.item())
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-    return losses, seconds, peak
+    return losses, seconds, host, peak
 
 
 def _wait(device: torch.device) -> None:
@@ -214,19 +243,23 @@ def _rank(rank: int, run: Run, meeting: str, results: Any) -> None:
     dist.init_process_group(
         backend, init_method=f"file://{meeting}", rank=rank, world_size=run.ranks
     )
-    chosen = {name: compile_it for name, compile_it in systems().items() if name in run.systems}
     for wrap in run.wraps:
+        found = systems(options=OWN_OPTIONS.get(wrap)).items()
+        chosen = {name: compile_it for name, compile_it in found if name in run.systems}
         expected: list[float] = []
         for name, compile_it in chosen.items():
             try:
-                losses, seconds, peak = _train(wrap, compile_it, SIZES[run.size], device, steps)
+                losses, seconds, busy, peak = _train(
+                    wrap, compile_it, SIZES[run.size], device, steps
+                )
             except Exception as error:  # whatever a system raises is its result
                 results.put((rank, Row(wrap, name, error=f"{type(error).__name__}: {error}"[:300])))
                 continue
             expected = expected or losses
             distance = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
             middle = statistics.median(seconds[len(seconds) // 2 :])
-            results.put((rank, Row(wrap, name, middle, seconds[0], peak, distance)))
+            host = statistics.median(busy[len(busy) // 2 :])
+            results.put((rank, Row(wrap, name, middle, seconds[0], peak, distance, host)))
             dist.barrier()
     dist.destroy_process_group()
 
@@ -235,21 +268,22 @@ def table(rows: list[Row], run: Run) -> str:
     """The rows as Markdown; samples per second over all ranks, which share theirs under tensor
     parallelism."""
     lines = [
-        f"| {run.ranks} x {run.kind} | system | step ms | samples/s | over eager | first step s | "
-        "peak GB | largest distance of a loss |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        f"| {run.ranks} x {run.kind} | system | step ms | samples/s | over eager | host ms | "
+        "first step s | peak GB | largest distance of a loss |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     eager = {row.wrap: row.step for row in rows if row.system == "eager"}
     for row in rows:
         if row.step is None or row.first is None:
-            lines.append(f"| {row.wrap} | {row.system} | failed: {row.error} | | | | | |")
+            lines.append(f"| {row.wrap} | {row.system} | failed: {row.error} | | | | | | |")
             continue
         base = eager.get(row.wrap)
         batch = SIZES[run.size].batch * (1 if row.wrap == TENSOR_PARALLEL else run.ranks)
         ratio = f"{base / row.step:.3f}" if base else ""
         speed = f"{row.step * 1e3:.2f} | {batch / row.step:.1f} | {ratio}"
         lines.append(
-            f"| {row.wrap} | {row.system} | {speed} | {row.first:.2f} | "
+            f"| {row.wrap} | {row.system} | {speed} | {(row.host or 0) * 1e3:.2f} | "
+            f"{row.first:.2f} | "
             f"{(row.peak or 0) / 1e9:.2f} | {row.loss_distance:.1e} |"
         )
     return "\n".join(lines)

@@ -23,15 +23,18 @@ BEST = "incumbent best"
 
 
 def systems(
-    mode: str = "default", incumbent: str | None = None, best: str | None = None
+    mode: str = "default",
+    incumbent: str | None = None,
+    best: str | None = None,
+    options: dict[str, Any] | None = None,
 ) -> dict[str, Callable[[Function], Function]]:
     """Each system by name, both compilers in `mode`, or the incumbent in one of its own; "incumbent
-    best": the incumbent a second time, in the mode that is thought its best."""
+    best": the incumbent a second time, in the mode that is thought its best. options: ours."""
 
     def flambeau_in_mode(fn: Function) -> Function:
         import flambeau  # its import time is part of its first call
 
-        return flambeau.compile(fn, mode=mode)
+        return flambeau.compile(fn, mode=mode, options=options)
 
     found = {
         "eager": _eager,

@@ -29,6 +29,7 @@ from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import InputProgram, of_graph_module
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.partition.budget import min_cut_partition
+from flambeau_aot.partition.gathers import gather_again
 from flambeau_aot.partition.must_not_recompute import (
     is_view_node,
     relying_on_leaves,
@@ -153,8 +154,10 @@ class Pipeline:
                         raise
                 plain = unwrapped(program, inputs, plain)
                 assert plain is not None
+            plain.inputs.clear()  # their history would look like a graph of the program's
             parts = (inner.report, inner.joint, inner.halves, inner.forward, inner.backward)
-            return Compiled(plain.around(inner), *parts)
+            training = inner.joint is None or inner.joint.training
+            return Compiled(plain.around(inner, training), *parts)
         seconds: dict[str, float] = {}
         classes = self.options.classify
         grad_mode, surroundings = torch.is_grad_enabled(), ambient()
@@ -193,6 +196,7 @@ class Pipeline:
 
     def _inference(self, work: _Work, grad_mode: bool, uncompiled: Uncompiled) -> Compiled:
         joint, options = work.joint, self.options
+        gather_again(joint.graph)
         gm = inference(joint)
         info = program_facts.inference_info(joint, options)
         with _timed(work.seconds, "compile forward"):

@@ -23,6 +23,7 @@ import torch
 
 from flambeau_aot._torch_compat import (
     FakeTensor,
+    again_alike,
     current_value,
     flattens,
     is_functional,
@@ -102,9 +103,18 @@ def put_together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
         name: own[0] if part is None else put_together(part, own)
         for name, (part, own) in zip(spec.names, _grouped(spec.parts, inner), strict=True)
     }
+    again = spec.__dict__.get(_AGAIN)
+    if again is not None:
+        return again(made)
     made.update(spec.others)
     build: Any = spec.cls
-    return build.__tensor_unflatten__(made, spec.context, spec.size, spec.stride)
+    whole = build.__tensor_unflatten__(made, spec.context, spec.size, spec.stride)
+    spec.__dict__[_AGAIN] = again_alike(whole)
+    return whole
+
+
+_AGAIN = "_again"
+"""Where a spec keeps how its class is put together again."""
 
 
 def _refuse_differentiating(spec: SubclassSpec) -> None:
@@ -294,9 +304,11 @@ def differentiable_parts(
     value: Any,
     of_gradient: SubclassSpec | int | None = None,
     carried: tuple[_Part, ...] = (),
+    training: bool = True,
 ) -> tuple[torch.Tensor, ...]:
-    """The tensors of a subclass, and what carries its gradient, as part of the autograd graph."""
-    if not (torch.is_grad_enabled() and value.requires_grad):
+    """The tensors of a subclass, and what carries its gradient, as part of the autograd graph where
+    one is wanted."""
+    if not (training and torch.is_grad_enabled() and value.requires_grad):
         found = plain_tensors(value, spec) + [part.carrier() for part in carried]
         return tuple(item.detach() if item.requires_grad else item for item in found)
     of_gradient = spec if of_gradient is None else of_gradient
@@ -336,12 +348,13 @@ class Unwrapped:
         if carried:
             self.carried[place] = carried
 
-    def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """A call of the program, given a call of its plain form."""
+    def around(self, run: Callable[..., Any], training: bool) -> Callable[..., Any]:
+        """A call of the program, given a call of its plain form; training: whether autograd is to
+        see that."""
 
         def call(*args: Any) -> Any:
             given = (*self.statics, *args)
-            values = iter(run(*flat(self.specs, given, self.gradients, self.carried)))
+            values = iter(run(*flat(self.specs, given, self.gradients, self.carried, training)))
             made: list[Any] = []
             for place, item in enumerate(self.results):
                 if isinstance(item, int):
@@ -370,6 +383,7 @@ def flat(
     values: Sequence[Any],
     gradients: Mapping[int, SubclassSpec | int] = MappingProxyType({}),
     carried: Mapping[int, tuple[_Part, ...]] = MappingProxyType({}),
+    training: bool = True,
 ) -> list[Any]:
     """The values with every subclass in its place as plain tensors, and carriers after them."""
     found: list[Any] = []
@@ -378,7 +392,7 @@ def flat(
             found.append(value)
         else:
             own = gradients.get(place), carried.get(place, ())
-            found.extend(differentiable_parts(spec, value, *own))
+            found.extend(differentiable_parts(spec, value, *own, training))
     return found
 
 

@@ -48,6 +48,8 @@ class Options:
     sum_gradients: a step under `DistributedDataParallel` that calls `backward()` is one graph,
         which sums gradients itself. All ranks must have that graph then, and go on having it: one
         that breaks it, or runs uncompiled, has its reducer sum otherwise than the rest.
+    gather_parameters: what `fully_shard` gathers and scatters is part of the graph, in place of its
+        hooks. All ranks must have that graph then, as with `sum_gradients`.
     step_limit: instructions interpreted for one frame before its graph ends.
     idle_step_limit: the same, of instructions in a row that come to no operation on a tensor.
     watch: gets what `Records` gets as it comes about: `watch(kind, record)`, where the kind is
@@ -69,6 +71,7 @@ class Options:
     inline_depth: int = 100
     small_values: bool = True
     sum_gradients: bool = False
+    gather_parameters: bool = False
     step_limit: int = 2_000_000
     idle_step_limit: int = 100_000
     watch: Callable[[str, object], None] | None = dataclasses.field(

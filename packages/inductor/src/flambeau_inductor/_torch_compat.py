@@ -107,6 +107,18 @@ WAIT = f"{COLLECTIVES}.wait_tensor.default"
 """The end of a collective: after it, its result may be read, and what it was given written to."""
 
 
+def communicating(op: OpOverload) -> Callable[..., Any]:
+    """A collective, or its wait, without what autograd records of it in Python: what is compiled is
+    differentiated already."""
+    below = torch._C._AutoDispatchBelowAutograd
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with below():
+            return op(*args, **kwargs)
+
+    return call
+
+
 def has_effect(op: OpOverload) -> bool:
     """Whether a call matters though nobody uses its result: it draws random numbers, checks, or
     communicates."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -103,7 +104,10 @@ def ranks_of_group(name: str) -> list[int]:
 
 def group_of_collective(node: torch.fx.Node) -> str | None:
     """The name of the group in which a node communicates; None for any other node."""
-    target = node.target
+    target: Any = node.target
+    own = getattr(target, "communicates_in", None)
+    if isinstance(own, str):
+        return own
     if isinstance(target, torch._ops.OpOverloadPacket) and "default" in target.overloads():
         target = target.default
     if not isinstance(target, torch._ops.OpOverload):
@@ -114,6 +118,14 @@ def group_of_collective(node: torch.fx.Node) -> str | None:
     if "group_name" not in names:
         return None
     return str(dict(zip(names, node.args, strict=False), **node.kwargs)["group_name"])
+
+
+def local_part(tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """What of a tensor lies on this rank, and whether the others are to have the same."""
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is None or not isinstance(tensor, module.DTensor):
+        return tensor, True
+    return tensor._local_tensor, all(each.is_replicate() for each in tensor.placements)  # type: ignore[attr-defined]
 
 
 # --- symbolic sizes -------------------------------------------------------------------------------

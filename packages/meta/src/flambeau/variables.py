@@ -15,6 +15,7 @@ from pathlib import Path
 from flambeau_inductor.cache import size_limit
 from flambeau_inductor.options import CACHE_DIR, DEBUG_DIR, VERIFY
 
+from flambeau.distributed import compile_once
 from flambeau.errors import FlambeauError, UnknownName, warn
 from flambeau.events import logs
 from flambeau.switching.variable import INSTALL
@@ -84,6 +85,7 @@ CHECKS: Mapping[str, Callable[[str], None]] = {
     size_limit.LIMIT: _size,
     TRACE: _folder,
     logs.PROGRESS: _one_of(logs.PROGRESS, "0", "1"),
+    compile_once.VARIABLE: _one_of(compile_once.VARIABLE, "0", "1"),
 }
 
 #: every variable that a program's user may set

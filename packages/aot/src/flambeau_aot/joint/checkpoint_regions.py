@@ -22,6 +22,7 @@ from torch import fx
 from flambeau_aot._torch_compat import (
     base_of,
     checkpoint_hooks_on_top,
+    communicates,
     guard_top_hooks,
     is_operator,
     storage_key,
@@ -87,7 +88,7 @@ class Regions:
     def _policy(self, name: str) -> None:
         # A policy is consulted about an operator right after it ran.
         node = self.last
-        if node is None:
+        if node is None or communicates(node.target):
             return
         node.meta[POLICY] = name
         for user in node.users:
@@ -115,7 +116,7 @@ def mark(graph: fx.Graph) -> None:
         leaves = any(region.get(user) != own for user in node.users)
         if _is_random(node) or (leaves and node.meta.get(POLICY) != "must_save"):
             node.meta.pop(POLICY, None)
-        elif not leaves:
+        elif not leaves and not communicates(node.target):
             node.meta.setdefault(POLICY, "must_recompute")
 
 

@@ -18,7 +18,9 @@ import torch
 _TORCH_DIR = os.path.dirname(torch.__file__)
 _OWN_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-CARRIED = ("stack_trace", "nn_module_stack", "nn_module")
+CARRIED = ("stack_trace", "nn_module_stack", "nn_module", "recompute", "gathered")
+_FORWARD = frozenset({"recompute", "gathered"})
+"""What is said of a forward operator alone."""
 
 
 class Lines:
@@ -39,11 +41,14 @@ class Lines:
         self.current = {}
 
     def _mark(self, sequence: int) -> None:
+        meta = self.current
+        if not _FORWARD.isdisjoint(meta):
+            meta = {name: each for name, each in meta.items() if name not in _FORWARD}
         if self._starts and self._starts[-1] == sequence:
-            self._metas[-1] = self.current
+            self._metas[-1] = meta
         else:
             self._starts.append(sequence)
-            self._metas.append(self.current)
+            self._metas.append(meta)
 
     def from_stack(self, sequence: int) -> dict[str, Any]:
         """Metadata from the innermost Python frame outside torch and this package."""

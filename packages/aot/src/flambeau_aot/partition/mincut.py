@@ -163,10 +163,10 @@ def _again(
     problem: Problem, node: fx.Node, allowed: Collection[fx.Node], banned: Collection[fx.Node]
 ) -> int | None:
     mark = mark_of(node)
-    if problem.kinds[node] == "random":
-        return None
     if mark in ("must_recompute", "prefer_recompute"):
         return 0
+    if problem.kinds[node] == "random":
+        return None
     if mark in ("must_save", "prefer_save"):
         return None
     if node in banned or node in problem.pinned:

@@ -23,7 +23,7 @@ from flambeau_aot.interface import Classifier, OpClass
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify as class_of
-from flambeau_aot.partition.classify import is_repeatable, runs_once
+from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.must_not_recompute import pinned, results_kept, root_of
 from flambeau_aot.partition.split import backward_only, forward_part
@@ -130,7 +130,7 @@ def mark_of(node: fx.Node) -> Mark:
     whole = node
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         whole = node.args[0]
-    if runs_once(whole.target):
+    if is_random(whole.target):
         return ""
     own = _word(node)
     if own or whole.op != "call_function":

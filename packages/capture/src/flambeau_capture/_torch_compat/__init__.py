@@ -9,6 +9,7 @@ from flambeau_capture._torch_compat.dispatching import *  # noqa: F403
 from flambeau_capture._torch_compat.distributed_tensors import *  # noqa: F403
 from flambeau_capture._torch_compat.fakes import *  # noqa: F403
 from flambeau_capture._torch_compat.foreign import *  # noqa: F403
+from flambeau_capture._torch_compat.fully_sharded import *  # noqa: F403
 from flambeau_capture._torch_compat.modules import *  # noqa: F403
 from flambeau_capture._torch_compat.operators import *  # noqa: F403
 from flambeau_capture._torch_compat.shape_environments import *  # noqa: F403

@@ -352,11 +352,16 @@ def nobody_watches(leaf: torch.Tensor) -> bool:
     hooks there, which the leaf does not show: the reducer of `DistributedDataParallel` has."""
     if not leaf.requires_grad:
         return True
-    edge = torch.autograd.graph.get_gradient_edge
-    own: Any = edge(leaf).node.metadata  # lives as long as the node
-    own[_MARK] = True
-    held: Any = edge(leaf).node.metadata
-    return held.pop(_MARK, None) is None
+    by_torch = torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch()
+    with by_torch[0], by_torch[1], torch.enable_grad():
+        _accumulator(leaf).metadata[_MARK] = True  # lives as long as the node
+        return _accumulator(leaf).metadata.pop(_MARK, None) is None
+
+
+def _accumulator(leaf: torch.Tensor) -> Any:
+    """The autograd node at which derivatives by a leaf end. The view is of no class: what
+    one makes of it costs more than all else."""
+    return leaf.view_as(leaf).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
 
 
 _MARK = "flambeau.watched"

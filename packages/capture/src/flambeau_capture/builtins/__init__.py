@@ -20,7 +20,12 @@ from flambeau_capture.builtins import (
 )
 from flambeau_capture.builtins.autograd import module_hooks
 from flambeau_capture.builtins.classes import construction, made_objects, making, statements
-from flambeau_capture.builtins.distributed import collectives, data_parallel, distributed_tensors
+from flambeau_capture.builtins.distributed import (
+    collectives,
+    data_parallel,
+    distributed_tensors,
+    fully_sharded,
+)
 from flambeau_capture.builtins.tensors import rules, torch_functions
 from flambeau_capture.values import references
 from flambeau_capture.values.higher_order import (

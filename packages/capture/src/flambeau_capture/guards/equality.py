@@ -42,7 +42,8 @@ def same(left: Any, right: Any) -> bool:
         return _same_float(left.real, right.real) and _same_float(left.imag, right.imag)
     if isinstance(left, tuple):
         return tuple.__len__(left) == tuple.__len__(right) and all(
-            same(a, b) for a, b in zip(tuple.__iter__(left), tuple.__iter__(right), strict=True)
+            a is b or same(a, b)
+            for a, b in zip(tuple.__iter__(left), tuple.__iter__(right), strict=True)
         )
     if type(left) is frozenset:
         return len(left) == len(right) and all(any(same(a, b) for b in right) for a in left)

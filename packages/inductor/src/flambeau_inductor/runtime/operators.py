@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_inductor._torch_compat import WAIT, overload_of
+from flambeau_inductor._torch_compat import COLLECTIVES, WAIT, communicating, overload_of
 from flambeau_inductor.runtime.cpu.blocked_linear import dense
 from flambeau_inductor.runtime.cpu.packed_weights import (
     PackedConvolution,
@@ -140,8 +140,10 @@ def operator(target: str) -> Callable[..., Any]:
     if target.startswith("flambeau_inductor."):
         import_module("flambeau_inductor.runtime.gpu.cudnn_lstm")  # defines them; few programs do
     if target == WAIT:
-        wait = overload_of(WAIT)
+        wait = communicating(overload_of(WAIT))
         return lambda started, *read: wait(started)  # the rest only has to be there until now
+    if target.startswith(COLLECTIVES):
+        return communicating(overload_of(target))
     if target in WEIGHT:
         call, at = overload_of(target), WEIGHT[target]
         return lambda *args: call(*args[:at], dense(args[at]), *args[at + 1 :])

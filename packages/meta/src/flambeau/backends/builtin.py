@@ -130,7 +130,8 @@ def _verify(backend: Backend, request: Request) -> Backend:
 def _by_whole_graphs(request: Request) -> bool:
     """Whether what ranks send each other depends on where their graphs end."""
     merges = request.traits.kernels and request.choices.inductor.merge_collectives
-    return merges or request.choices.capture.sum_gradients
+    own = request.choices.capture
+    return merges or own.sum_gradients or own.gather_parameters
 
 
 LAYERS += (

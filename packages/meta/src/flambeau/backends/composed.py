@@ -186,15 +186,19 @@ class AotEngine:
         lookup = CacheLookup(gm, example_inputs, choices) if self.cached else None
         found = None
         if lookup is not None and not recorder.watch.every_stage:
-            found = lookup.find(compile_static)
+            found = lookup.find(compile_static) or lookup.from_others(compile_static)
         if found is not None:
             compiled = found.compiled
             tally.graphs += found.halves
             tally.cache_seconds = time.perf_counter() - started
         else:
-            compiled = self._compile(gm, example_inputs, tally)
-            if lookup is not None:
-                lookup.keep(compiled, tuple(tally.graphs))
+            try:
+                compiled = self._compile(gm, example_inputs, tally)
+                if lookup is not None:
+                    lookup.keep(compiled, tuple(tally.graphs))
+            finally:
+                if lookup is not None:
+                    lookup.end_turn()
         if lookup is not None:
             tally.not_cached, tally.key, tally.cache_fault = lookup.reason, lookup.key, lookup.fault
         seconds = time.perf_counter() - started

@@ -25,7 +25,7 @@ import torch
 from flambeau_aot import AotError, CannotSave, Compiled, encoded
 from flambeau_aot.sizes import has_symbols
 from flambeau_inductor import CannotLoad, CompiledGraph, CompilerNotFound
-from flambeau_inductor.cache import Key, code, key, open_store, processor, versions
+from flambeau_inductor.cache import OWN, Key, code, key, open_store, processor, versions
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.kernels.loaders import loaders
 from torch import fx
@@ -35,6 +35,8 @@ from flambeau._torch_compat import is_view, modes_of_math
 from flambeau.cache.graph_data import CannotKey, text_of
 from flambeau.cache.open_sizes import GraphSymbols, open_sizes
 from flambeau.choices import Choices
+from flambeau.distributed import compile_once
+from flambeau.errors import Refused
 from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import Tree, UnknownOperation
 
@@ -211,6 +213,7 @@ class CacheLookup:
         if not choices.inductor.disk_cache:
             self.reason = "the option disk_cache is off"
             return
+        self._turn: compile_once.Turn | None = None
         self._store = open_store(choices.inductor.cache_dir)
         try:
             self._sizes = open_sizes(gm)
@@ -247,6 +250,34 @@ class CacheLookup:
                 return found
         self.key, self.reason = None, FULL
         return None
+
+    def from_others(self, recompile: Recompile) -> RestoredGraph | None:
+        """The program that another rank compiles meanwhile; None: it is for this one to compile."""
+        if self.key is None or self._sizes is not None:
+            return None
+        self._turn = compile_once.turn(self.key.digest, self._store.folder)
+        if self._turn is None:
+            return None
+        made = self._turn.wait()
+        if made is not None:
+            try:
+                self.fault = self._store.put(self.key, archive.unpacked(made, KIND))
+            except Refused as error:
+                self.fault = str(error)
+        place = self._store.find(self.key)
+        found = None if place is None else self._restored(place, self.key, recompile)
+        if found is not None:
+            self.end_turn()
+        return found
+
+    def end_turn(self) -> None:
+        """Let ranks that wait for this one go on, with what it has kept."""
+        if self._turn is None:
+            return
+        place = None if self.key is None else self._store.find(self.key)
+        files = {} if place is None else {x.name: x for x in place.iterdir() if x.name not in OWN}
+        self._turn.end(archive.packed(KIND, files) if self._turn.first and files else b"")
+        self._turn = None
 
     def _conditions(self, place: Path, sizes: GraphSymbols) -> list[Tree] | None:
         """What an entry takes for granted about sizes; None where that cannot be read."""

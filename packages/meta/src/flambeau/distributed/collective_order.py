@@ -191,8 +191,8 @@ _UNCHECKED = (
 
 _ALONE = (
     "Rank {rank} compiled no collectives within {SECONDS} s of those of this rank from {line}: "
-    "with merge_collectives or sum_gradients all ranks must have the same graphs, or they wait for "
-    "ever."
+    "with merge_collectives, sum_gradients or gather_parameters all ranks must have the same "
+    "graphs, or they wait for ever."
 )
 
 

@@ -168,6 +168,24 @@ class Bundle:
         return found
 
 
+def packed(kind: str, files: Mapping[str, bytes | Path]) -> bytes:
+    """What `write` writes, in memory."""
+    with tempfile.TemporaryDirectory(prefix="flambeau-") as aside:
+        path = Path(aside) / kind
+        write(path, kind, {}, files)
+        return path.read_bytes()
+
+
+def unpacked(data: bytes, kind: str) -> dict[str, bytes]:
+    """The files in what `packed` gave. Raises Refused where they are not those that were packed."""
+    with tempfile.TemporaryDirectory(prefix="flambeau-") as aside:
+        path, folder = Path(aside) / kind, Path(aside) / "files"
+        path.write_bytes(data)
+        folder.mkdir()
+        unpack(path, kind, folder)
+        return {each.name: each.read_bytes() for each in folder.iterdir()}
+
+
 def read_bundle(folder: Path) -> Bundle:
     """The bundle in `folder`. Raises OSError, KeyError, TypeError or ValueError where it is not
     one, AotError where a later version wrote it."""

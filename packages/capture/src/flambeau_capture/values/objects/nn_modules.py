@@ -48,6 +48,8 @@ class ModuleValue(ObjectValue):
         super().__init__(python_class, **parts)
         self.swapped: dict[str, Value] = {}
         self.pinned = False  # by a guard of its identity
+        #: while its hooks and its forward run together: what they have put before its own
+        self.gathered: list[tuple[ModuleValue, str, Value]] | None = None
 
     def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
         if name not in TABLES or type(found) is not dict:
@@ -235,8 +237,15 @@ def module_forwards(
     if module.python_class._call_impl is not impl:  # type: ignore[attr-defined]
         return tx.get_attr(module, "_call_impl"), args, kwargs
     if module.hooked(tx):
-        return wrap_known(tx, impl, "_call_impl"), [module, *args], kwargs
+        together = module.real is not None and compat.sharding_of(module.real) is not None
+        called = call_together if together else impl
+        return wrap_known(tx, called, "_call_impl"), [module, *args], kwargs
     return tx.get_attr(module, "forward"), args, kwargs
+
+
+def call_together(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """A call of a module whose hooks change it for its forward: a graph has both, or neither."""
+    return module(*args, **kwargs)
 
 
 def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:

@@ -1,0 +1,269 @@
+"""torch.distributed.fsdp: what `fully_shard` gathers and scatters, as one operation.
+
+In: a module's hooks. Out: the state that they belong to, what it says of communication, and the
+target of a graph's node. Invariant: nothing is imported that the program has not imported; what a
+target communicates are functional collectives, of the sizes and in the dtypes of torch's own.
+Tried on torch 2.13.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flambeau_capture._torch_compat.collectives import (
+    functional,
+    name_of_group,
+    reduction_name,
+    size_of_group,
+)
+
+FULLY_SHARDED = "torch.distributed.fsdp._fully_shard._fsdp_state"
+GATHERS, SCATTERS = "_pre_forward", "_post_forward"
+_OF_GROUPS = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+_OF_COLLECTIVES = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
+#: by module and name, what casts a forward's arguments and results
+CASTS = (
+    (FULLY_SHARDED, "_cast_forward_inputs"),
+    (FULLY_SHARDED, "_cast_output_dtype"),
+    ("torch.distributed.fsdp._fully_shard._fsdp_common", "_cast_fp_tensor"),
+    ("torch.distributed.utils", "_apply_to_tensors"),
+    ("torch.distributed.utils", "apply"),
+)
+
+#: attributes of a state, of a group of its parameters, and of each of them, with the values under
+#: which a forward gathers before and a backward scatters after it, and that is all
+PLAIN_STATE: dict[str, Any] = {"_training_state": "IDLE"}
+PLAIN_GROUP: dict[str, Any] = {
+    "_training_state": "IDLE", "_sharded_state": "SHARDED", "_all_gather_result": None,
+    "reduce_grads": True, "all_reduce_grads": True, "reshard_after_backward": True,
+    "reduce_scatter_unused_params": False, "unshard_in_backward": True, "_all_reduce_hook": None,
+    "_partial_reduce_output": None, "force_sum_reduction_for_comms": False,
+}  # fmt: skip
+PLAIN_PARAMETER: dict[str, Any] = {
+    "offload_to_cpu": False, "is_dtensor": False, "unsharded_accumulated_grad": None,
+}  # fmt: skip
+#: attributes of a group by which what it communicates is chosen: known by identity
+GROUP_CHOICES = (
+    "mesh_info", "post_forward_mesh_info", "gradient_divide_factor", "_all_gather_comm",
+    "_reduce_scatter_comm",
+)  # fmt: skip
+#: of a group's first choice, where a program gives the second collective a group of its own
+SCATTERED_IN = "reduce_scatter_process_group"
+
+
+def sharding_of(module: Any) -> Any:
+    """The state whose hook gathers the parameters of a module; None: it has none."""
+    found = sys.modules.get(FULLY_SHARDED)
+    if found is None:
+        return None
+    for hook in module._forward_pre_hooks.values():
+        state = getattr(hook, "__self__", None)
+        if isinstance(state, found.FSDPState) and hook.__name__ == GATHERS:
+            return state
+    return None
+
+
+def begin_sharding(state: Any) -> None:
+    """What the first forward does before all else: find the root, and what is below it."""
+    state._lazy_init()
+
+
+def is_called_alone(state: Any) -> bool:
+    """Whether a state is of one module, whose parameters are communicated together."""
+    return len(state._modules) == 1 and len(state._fsdp_param_groups) <= 1
+
+
+def places_of(module: Any, group: Any) -> Iterator[list[tuple[str, str]]]:
+    """For each parameter of a group, the paths of the modules that have it, and its names there."""
+    paths = {id(each): path for path, each in module.named_modules()}
+    for parameter in group.fsdp_params:
+        info = parameter._module_info
+        modules = (info.module, *info.shared_modules)
+        names = (info.param_name, *info.shared_param_names)
+        yield [(paths[id(each)], name) for each, name in zip(modules, names, strict=True)]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """How a parameter is spread: the dimension, its whole sizes, those of a padded shard."""
+
+    dim: int
+    whole: tuple[int, ...]
+    padded: tuple[int, ...]
+    trained: bool
+
+
+class Gather:
+    """Shards in, whole parameters out, and gradients scattered back: one collective each way.
+
+    again: the backward pass gathers again, for nothing keeps the whole parameters until then.
+    """
+
+    __module__ = __name__
+    __name__ = __qualname__ = "gather_parameters"
+
+    def __init__(self, group: Any) -> None:
+        first = group.fsdp_params[0]
+        self.shards = tuple(_shard_of(each) for each in group.fsdp_params)
+        self.given = first.param_dtype or first.orig_dtype
+        self.kept = group._orig_dtype
+        self.again = group.post_forward_mesh_info is not None
+        ranks = group._all_gather_process_group
+        self.size, self.ranks = size_of_group(ranks), name_of_group(ranks)
+        #: what ranks that compare their graphs know a collective by
+        self.communicates_in = self.ranks
+        self.scattered = name_of_group(group._reduce_scatter_process_group)
+        replicas = group._all_reduce_process_group if group._is_hsdp else None
+        self.replicas = None if replicas is None else name_of_group(replicas)
+        self.summed = group._reduce_dtype or first.param_dtype or first.orig_dtype
+        factors = sys.modules[_OF_COLLECTIVES]._get_gradient_divide_factors
+        self.before, self.after, *reductions = factors(
+            group._reduce_scatter_process_group,
+            replicas,
+            self.summed,
+            group.device.type,
+            group.gradient_divide_factor,
+        )
+        if self.size == 1 and replicas is None:
+            self.before, self.after = None, group.gradient_divide_factor
+        self.reduction, self.all_reduction = map(reduction_name, reductions)
+
+    def __repr__(self) -> str:
+        return f"{self.__name__}({len(self.shards)} of {self.size})"
+
+    def __call__(self, *parameters: Any) -> tuple[torch.Tensor, ...]:
+        found: Any = _Gathered.apply(  # type: ignore[no-untyped-call]
+            self, *(each.to_local() for each in parameters)
+        )
+        return (found,) if isinstance(found, torch.Tensor) else found
+
+    def gathered(self, locals_: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Whole parameters, of a process's shards."""
+        flat = [
+            _padded(local, shard.dim, shard.padded).reshape(-1).to(self.given)
+            for local, shard in zip(locals_, self.shards, strict=True)
+        ]
+        sizes = [each.numel() for each in flat]
+        whole = torch.cat(flat)
+        if self.size > 1:
+            whole = functional("all_gather_into_tensor")(whole, self.size, self.ranks)
+            whole = functional("wait_tensor")(whole)
+        parts = whole.view(self.size, -1).split(sizes, 1)
+        return [self._joined(part, shard) for part, shard in zip(parts, self.shards, strict=True)]
+
+    def _joined(self, part: torch.Tensor, shard: Shard) -> torch.Tensor:
+        dim = shard.dim
+        apart: Any = part.unflatten(1, shard.padded)  # type: ignore[no-untyped-call]
+        whole: torch.Tensor = apart.movedim(0, dim).flatten(dim, dim + 1)
+        return whole.narrow(dim, 0, shard.whole[dim]).clone(memory_format=torch.contiguous_format)
+
+    def reduced(
+        self, gradients: Sequence[torch.Tensor | None], sizes: Sequence[torch.Size]
+    ) -> list[torch.Tensor | None]:
+        """A process's shards of what the gradients of all come to."""
+        chosen = [
+            (place, each)
+            for place, each in enumerate(gradients)
+            if each is not None and self.shards[place].trained
+        ]
+        found: list[torch.Tensor | None] = [None] * len(gradients)
+        if not chosen:
+            return found
+        rows = [self._blocks(each, self.shards[place]) for place, each in chosen]
+        flat = torch.cat([row.to(self.summed) for row in rows], 1).flatten()
+        if self.before not in (None, 1):
+            flat = flat / self.before
+        if self.size > 1:
+            flat = functional("reduce_scatter_tensor")(
+                flat, self.reduction, self.size, self.scattered
+            )
+            flat = functional("wait_tensor")(flat)
+        if self.replicas is not None:
+            flat = functional("all_reduce")(flat, self.all_reduction, self.replicas)
+            flat = functional("wait_tensor")(flat)
+        if self.after not in (None, 1):
+            flat = flat / self.after
+        flat = flat.to(self.kept)
+        parts = flat.split([row.shape[1] for row in rows])
+        for (place, _), part in zip(chosen, parts, strict=True):
+            dim, padded = self.shards[place].dim, self.shards[place].padded
+            own = part.view(padded).narrow(dim, 0, sizes[place][dim])
+            found[place] = own.clone(memory_format=torch.contiguous_format)
+        return found
+
+    def _blocks(self, gradient: torch.Tensor, shard: Shard) -> torch.Tensor:
+        """A gradient as rows, one for each process."""
+        dim, padded = shard.dim, list(shard.padded)
+        padded[dim] *= self.size
+        sizes = (self.size, shard.padded[dim])
+        apart: Any = _padded(gradient, dim, padded).unflatten(dim, sizes)  # type: ignore[no-untyped-call]
+        rows: torch.Tensor = apart.movedim(dim, 0).flatten(1)
+        return rows
+
+
+def _shard_of(parameter: Any) -> Shard:
+    return Shard(
+        parameter.fsdp_placement.dim,
+        tuple(parameter._orig_size),
+        tuple(parameter.padded_sharded_param_size),
+        parameter.sharded_param.requires_grad,
+    )
+
+
+def _padded(tensor: torch.Tensor, dim: int, sizes: Sequence[int]) -> torch.Tensor:
+    more = sizes[dim] - tensor.shape[dim]
+    if not more:
+        return tensor
+    filled = tensor.new_zeros([*tensor.shape[:dim], more, *tensor.shape[dim + 1 :]])
+    return torch.cat([tensor, filled], dim)
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, plan: Gather, *locals_: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+        ctx.plan, ctx.sizes = plan, [each.shape for each in locals_]
+        ctx.set_materialize_grads(False)
+        found = plan.gathered(locals_)
+        pairs = zip(found, plan.shards, strict=True)
+        ctx.mark_non_differentiable(*(each for each, shard in pairs if not shard.trained))
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+        return (None, *ctx.plan.reduced(gradients, ctx.sizes))
+
+
+def left_to_eager(group: Any) -> str:
+    """What of a group no `Gather` does; nothing: it does all."""
+    kinds = sys.modules[_OF_GROUPS]
+    if not isinstance(group.mesh_info, kinds.FSDPMeshInfo):
+        return "whole parameters on each rank"
+    if group._use_post_forward_mesh:
+        return "parameters that are sharded otherwise after their forward"
+    if type(group._all_gather_comm).__name__ != "DefaultAllGather":
+        return "an all-gather of its own"
+    if type(group._reduce_scatter_comm).__name__ != "DefaultReduceScatter":
+        return "a reduce-scatter of its own"
+    if any(
+        hasattr(each._sharded_local_tensor, "fsdp_pre_all_gather") for each in group.fsdp_params
+    ):
+        return "a tensor that gathers itself"
+    if len({each.param_dtype or each.orig_dtype for each in group.fsdp_params}) > 1:
+        return "parameters of several dtypes"
+    if any(_hooked(each.sharded_param) for each in group.fsdp_params):
+        return "hooks on its parameters' gradients"
+    made = Gather(group)
+    if made.size > 1 and made.reduction is None:
+        return "a reduction with a factor"
+    if made.replicas is not None and made.all_reduction is None:
+        return "a reduction with a factor"
+    return ""
+
+
+def _hooked(parameter: torch.Tensor) -> bool:
+    return bool(getattr(parameter, "_post_accumulate_grad_hooks", None))
