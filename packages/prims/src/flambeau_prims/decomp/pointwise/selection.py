@@ -120,7 +120,7 @@ def nan_to_num(
     if x.dtype.is_complex:
         return NotImplemented
     if not x.dtype.is_floating_point:
-        return x
+        return e.copy_in_format(x, None)
     limits = torch.finfo(x.dtype)
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
