@@ -80,8 +80,9 @@ def index_fill(trace: Interception, call: Call) -> Any:
     gradient here; eager's derivative, which looks them up, raises."""
     given = dict(zip(("self", "dim", "index", "value"), call.args)) | call.kwargs
     x, dim, index, value = (given.get(name) for name in ("self", "dim", "index", "value"))
-    known = isinstance(x, torch.Tensor) and isinstance(value, torch.Tensor) and type(dim) is int
-    if not known or not torch.is_grad_enabled() or not value.requires_grad:
+    if not isinstance(x, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return NotImplemented
+    if type(dim) is not int or not torch.is_grad_enabled() or not value.requires_grad:
         return NotImplemented
     if value.dim() or not x.dim() or storage_key(value) == storage_key(x):
         return NotImplemented  # eager refuses a value of several elements

@@ -51,7 +51,7 @@ class InterceptMode(TorchFunctionMode):
         self._of_inputs = len(trace.gaps)
 
     def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
         if raised[0] is None:
             lay_out_again(self.trace.gaps[self._of_inputs :])
 
