@@ -82,7 +82,9 @@ def index_fill(trace: Interception, call: Call) -> Any:
     x, dim, index, value = (given.get(name) for name in ("self", "dim", "index", "value"))
     if not isinstance(x, torch.Tensor) or not isinstance(value, torch.Tensor):
         return NotImplemented
-    if type(dim) is not int or not torch.is_grad_enabled() or not value.requires_grad:
+    if not isinstance(index, torch.Tensor) or type(dim) is not int:
+        return NotImplemented
+    if not torch.is_grad_enabled() or not value.requires_grad:
         return NotImplemented
     if value.dim() or not x.dim() or storage_key(value) == storage_key(x):
         return NotImplemented  # eager refuses a value of several elements
