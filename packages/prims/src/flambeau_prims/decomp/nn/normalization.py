@@ -55,8 +55,8 @@ def standardized(
 
 
 def adds_a_constant(x: Tensor, eps: float) -> bool:
-    """Whether eager's kernels that write a product and a constant are told from others: those for a
-    CPU, where `eps` may leave an infinite scale."""
+    """Whether it matters that eager's kernels add a constant to a product: those for a CPU, where
+    `eps` may leave an infinite scale."""
     return eps <= 0 and not e.on_gpu(x)
 
 
