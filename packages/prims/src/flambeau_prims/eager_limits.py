@@ -27,7 +27,7 @@ def _kinds(names: str, kind: Kind) -> dict[str, Kind]:
 EVERYWHERE: Mapping[str, Kind] = {
     **_kinds(
         "gelu silu mish softplus elu selu celu hardswish hardsigmoid log_sigmoid_forward frac"
-        " hardshrink softshrink leaky_relu",
+        " hardshrink softshrink leaky_relu _prelu_kernel",
         FLOATS,
     ),
     **_kinds("silu", INEXACT),
