@@ -8,6 +8,7 @@ strides; nothing that is looked at is changed.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import random
 import re
@@ -22,6 +23,8 @@ import torch
 from integration_tests.campaign.program import PRELUDE, Program
 
 DEPTH = 12
+SEE_ENDS = ("__del__", "weakref", "finalize")
+"""Words of programs that see when an object ends."""
 _prelude = compile(PRELUDE, "<values>", "exec")
 _worlds = 0
 
@@ -72,16 +75,24 @@ def played(
 ) -> list[Seen]:
     """Play the whole program; the first exception of the setup is raised, those of calls kept.
 
-    What programs switch in torch is as it was, before and after."""
+    What programs switch in torch is as it was, before and after. Where they see objects end, those
+    in cycles end after a call, never within."""
+    text = "\n".join((*program.setup, *program.body))
+    collects = any(word in text for word in SEE_ENDS) and gc.isenabled()
     torch.set_grad_enabled(True)
+    if collects:
+        gc.collect()
+        gc.disable()
     try:
-        return _played(program, wrap, setting)
+        return _played(program, wrap, setting, collects)
     finally:
         torch.set_grad_enabled(True)
+        if collects:
+            gc.enable()
 
 
 def _played(
-    program: Program, wrap: Callable[[Any], Any], setting: Setting | None = None
+    program: Program, wrap: Callable[[Any], Any], setting: Setting | None, collects: bool
 ) -> list[Seen]:
     space = namespace(setting or Setting())
     hidden = set(space) - {"LOG"}
@@ -106,6 +117,8 @@ def _played(
             except Exception as error:
                 said = _unplaced(str(error).replace(space["WORLD"], "world"))
                 seen.error = (type(error).__name__, said.splitlines()[0] if said else "")
+        if collects:
+            gc.collect()
         if torch.cuda.is_initialized():  # copies to the host may be under way
             torch.cuda.synchronize()
         seen.printed = _unplaced(told.getvalue())
@@ -173,9 +186,7 @@ def _copy(t: torch.Tensor, path: str, storages: dict[int, str], objects: dict[in
     share = path
     value = t.detach()
     if t.layout == torch.strided and not t.is_nested:
-        strides = t.stride()
-        told = [n for n, size in enumerate(t.shape) if size > 1] if t.numel() else []
-        facts["stride"] = tuple(strides[n] for n in told)
+        facts["stride"] = t.stride()
         if t.numel():
             facts["offset"] = t.storage_offset()
             share = storages.setdefault(t.untyped_storage()._cdata, path)

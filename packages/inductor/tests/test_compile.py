@@ -212,6 +212,14 @@ def test_options_are_frozen():
         Options().kernels = "triton"  # type: ignore[misc]
 
 
+def test_triton_kernels_of_a_cpu_need_its_interpreter(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    x = torch.randn(3)
+    gm = flambeau_prims.lower(fx.symbolic_trace(lambda x: x.tanh()), [x])
+    with pytest.raises(InductorError, match="set TRITON_INTERPRET=1"):
+        flambeau_inductor.compile(gm, [x], options=Options(kernels="triton"))
+
+
 def test_a_graph_and_its_wrapper_can_be_collected():
     graph, x = pointwise(11)
     run = compiled(graph, [x])

@@ -27,6 +27,7 @@ OTHERWISE = {
             "dist",
             "norm",
             "norm.fro",
+            "renorm",
             "linalg.matrix_norm",
             "nn.functional.pairwise_distance",
             "nn.functional.triplet_margin_loss",
@@ -38,6 +39,9 @@ OTHERWISE = {
     "ormqr": "not known",
     "prod": "not known",
     "std_mean": "not known: of cotangents in reverse, a sum of two formulas",
+    "std": "not known: of cotangents in reverse",
+    "fft.ifft": "not known: of cotangents in reverse, along a dimension before the last",
+    "linalg.householder_product": "not known",
 }
 """Operators of which a gradient lies otherwise, mostly where inputs are not contiguous, and why."""
 

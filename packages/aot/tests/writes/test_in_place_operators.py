@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -212,3 +213,58 @@ def test_a_defect_is_no_refusal() -> None:
         assert not is_refusal(within(RuntimeError(by_python), "flambeau_aot.joint.dispatch_mode"))
     assert not is_refusal(within(AttributeError("no attribute"), "model"))
     assert not is_refusal(within(KeyError("name"), "model"))
+
+
+SIZES = ((1, 4), (4, 1), (1, 0, 3), (2, 1, 3), (1, 1), (1,), (), (2, 3, 1, 2))
+ORDERS: dict[str, Callable[[tuple[int, ...]], torch.Tensor]] = {
+    "turned": lambda sizes: torch.rand(sizes[::-1]).permute([*range(len(sizes))][::-1]),
+    "cut": lambda sizes: torch.rand([n + 1 for n in sizes])[tuple(slice(n) for n in sizes)],
+    "repeated": lambda sizes: torch.rand((*sizes[:-1], 1)[: len(sizes)]).expand(sizes),
+    "odd": lambda sizes: torch.rand(99).as_strided(sizes, [7 if n == 1 else 1 for n in sizes]),
+}
+FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a copy": torch.clone,
+    "a sum": lambda x: x + x,
+    "a view of a copy": lambda x: x.clone()[None].squeeze(0),
+}
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_what_is_written_to_keeps_its_strides(decomposed: bool) -> None:
+    """Whatever the operator's functional form makes; in dimensions of size 1 and 0 as in others."""
+    table = flambeau_prims.decompositions() if decomposed else None
+    cases = list(itertools.product(ORDERS, SIZES, FRESH))
+    few = 12 if os.environ.get("FLAMBEAU_SWEEPS") == "1" else 1
+    wrong, compared = [], set()
+    for name in METHODS:
+        draw = random.Random(name)
+        for given in calls(name):
+            for order, sizes, fresh in draw.sample(cases, few):
+                x = ORDERS[order](sizes)
+                own = [_of_sizes(item, sizes) for item in given]
+
+                def fn(x: torch.Tensor, name=name, own=own, fresh=fresh) -> torch.Tensor:
+                    y = FRESH[fresh](x)
+                    getattr(y, name)(*own)
+                    return y
+
+                try:
+                    expected = fn(x)
+                except Exception:  # noqa: S112 - of matrices alone, of whole numbers
+                    continue
+                try:
+                    found = aot.aot_function(fn, aot.run_as_is, decompositions=table)(x)
+                except aot.Unsupported:
+                    continue
+                compared.add(name)
+                same = torch.allclose(found, expected, equal_nan=True)
+                if not same or found.stride() != expected.stride():
+                    wrong.append((name, order, sizes, fresh, found.stride(), expected.stride()))
+    assert not wrong
+    assert len(compared) > len(METHODS) / 2
+
+
+def _of_sizes(item: Any, sizes: tuple[int, ...]) -> Any:
+    if not isinstance(item, torch.Tensor):
+        return item
+    return torch.full(sizes, 1.5) if item.is_floating_point() else torch.zeros(sizes, dtype=int)

@@ -1,5 +1,7 @@
 """Writes under masks: every call, every form of the values, with and without gradients."""
 
+import itertools
+
 import flambeau_aot as aot
 import pytest
 import torch
@@ -83,3 +85,47 @@ def test_twice_differentiated() -> None:
         first = torch.autograd.grad(run(x, mask, v), [x, v], create_graph=True)
         both.append(torch.autograd.grad(sum(g.sum() for g in first), [x, v]))
     torch.testing.assert_close(both[1], both[0])
+
+
+FILLS = {
+    "index_fill": lambda x, dim, at, v: x.index_fill(dim, at, v),
+    "index_fill_": lambda x, dim, at, v: (x * 1).index_fill_(dim, at, v),
+    "by name": lambda x, dim, at, v: torch.index_fill(x, dim=dim, index=at, value=v),
+    "operator": lambda x, dim, at, v: aten.index_fill_.int_Tensor(x * 1, dim, at, v),
+    "of a view": lambda x, dim, at, v: (y := x * 1, y[1].index_fill_(min(dim, 1), at % 2, v))[0],
+}
+
+
+@pytest.mark.parametrize("call", FILLS)
+def test_one_value_at_some_indices(call) -> None:
+    """Indices that repeat, or count from the end; one that is out of bounds; a value of another
+    dtype, of a tensor's own elements, or of several elements, which eager refuses."""
+    indices = [[0], [1, 0, 1], [-1], [], [7]]
+    values = {"number": lambda v, x: v[0], "wide": lambda v, x: v[0].double()}
+    values |= {"own": lambda v, x: x.flatten()[0] * 1, "row": lambda v, x: v}
+    refused = 0
+    for dim, at, (name, value) in itertools.product((0, 1, -1), indices, values.items()):
+
+        def fn(x, v, dim=dim, at=at, value=value):
+            return FILLS[call](x, dim, torch.tensor(at, dtype=torch.int64), value(v, x)).sin()
+
+        both = []
+        for run in (fn, aot.aot_function(fn, aot.run_as_is)):
+            x, v = X.clone().requires_grad_(), torch.ones(2).requires_grad_()
+            try:
+                y = run(x, v)
+                y.sum().backward()
+            except (RuntimeError, IndexError) as error:
+                both.append(type(error))
+                continue
+            both.append((y.detach(), x.grad, v.grad))
+        expected, found = both
+        if at == [-1] and isinstance(expected, type):  # of eager's derivative
+            continue
+        if isinstance(expected, type):
+            refused += 1
+            assert isinstance(found, type), (dim, at, name)
+        else:
+            assert not isinstance(found, type), (dim, at, name)
+            torch.testing.assert_close(found, expected)
+    assert refused

@@ -3,6 +3,7 @@ made of is laid out."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import flambeau_aot as aot
@@ -51,10 +52,42 @@ def test_laid_out_as_eager(layout: str, inside: bool, grad: bool) -> None:
             y = run(base if inside else LAYOUTS[layout](base))
             if grad:
                 y.sin().sum().backward()
-            seen.append(((y.stride(), y.storage_offset()), y.detach(), base.grad))
+            told = (y.stride(), y.storage_offset(), grad and y._is_view())
+            seen.append((told, y.detach(), base.grad))
         for found in seen[1:]:
             assert found[0] == seen[0][0], (call, found[0], seen[0][0])
             torch.testing.assert_close(found[1:], seen[0][1:])
+
+
+WRITES = {
+    "whole": lambda y: y.mul_(2),
+    "part": lambda y: y[1:].mul_(2),
+    "view": lambda y: y.t().add_(1),
+}
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_laid_out_is_written_to(call: str, decomposed: bool) -> None:
+    """It keeps its layout, and so do views of it, before the write and after."""
+    table = flambeau_prims.decompositions() if decomposed else None
+    for layout, write, grad in itertools.product(("gaps", "a place"), WRITES, (False, True)):
+
+        def fn(x: torch.Tensor, write=write) -> tuple[torch.Tensor, ...]:
+            y = CALLS[call](x, x * 2 + 1)
+            before = y[1:]
+            WRITES[write](y)
+            return y, before, y[:, 1:] * 1
+
+        seen = []
+        for run in (fn, aot.aot_function(fn, aot.run_as_is, decompositions=table)):
+            base = torch.arange(30.0).reshape(3, 10).requires_grad_(grad)
+            found = run(LAYOUTS[layout](base))
+            if grad:
+                sum(y.sin().sum() for y in found).backward()
+            told = [(y.stride(), y.storage_offset(), y.detach()) for y in found]
+            seen.append((told, base.grad))
+        torch.testing.assert_close(seen[1], seen[0], msg=f"{layout}, {write}, {grad}")
 
 
 @pytest.mark.parametrize("call", PLACED)

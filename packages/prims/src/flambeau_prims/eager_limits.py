@@ -27,7 +27,7 @@ def _kinds(names: str, kind: Kind) -> dict[str, Kind]:
 EVERYWHERE: Mapping[str, Kind] = {
     **_kinds(
         "gelu silu mish softplus elu selu celu hardswish hardsigmoid log_sigmoid_forward frac"
-        " hardshrink softshrink leaky_relu",
+        " hardshrink softshrink leaky_relu _prelu_kernel",
         FLOATS,
     ),
     **_kinds("silu", INEXACT),
@@ -92,10 +92,16 @@ OF_OVERLOADS: Mapping[str, Kind] = _kinds("clamp_min.Tensor clamp_max.Tensor", R
 """On a CPU, by the name of an overload whose kernel is not that of the others."""
 
 
+OF_ONE_DTYPE = frozenset({"heaviside", "lerp"})
+"""Operations whose tensors are all of one dtype."""
+
+
 def is_limited(name: str) -> bool:
     """Whether a formula takes more than eager's kernels, on some device."""
-    return any(name in kinds for kinds in (EVERYWHERE, ON_CPU, ON_GPU)) or bool(
-        refused_on_cuda(name)
+    return (
+        name in OF_ONE_DTYPE
+        or any(name in kinds for kinds in (EVERYWHERE, ON_CPU, ON_GPU))
+        or bool(refused_on_cuda(name))
     )
 
 
@@ -103,6 +109,8 @@ def is_refused(overload: str, x: torch.Tensor, *others: torch.Tensor) -> bool:
     """Whether eager's kernel for the device of `x`, the first tensor, does not take its dtype: of
     operands that are promoted, what they are promoted to with the `others`."""
     name = overload.partition(".")[0]
+    if name in OF_ONE_DTYPE and any(each.dtype != x.dtype for each in others):
+        return True
     gpu = any(each.device.type == "cuda" for each in (x, *others))
     dtype = result_type((x, *others))
     kind = (ON_GPU if gpu else ON_CPU).get(name, EVERYWHERE.get(name))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from flambeau_prims.conformance import Decomposing
 from flambeau_prims.sweep.measure import compare
+from torch.utils import _pytree as pytree
 
 DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 aten = torch.ops.aten
@@ -28,6 +29,7 @@ def matrices(dtype, *batch):
 # of a general matrix, a positive definite one, and right sides
 CALLS = {
     "cholesky": lambda a, s, b: L.cholesky(s),
+    "cholesky of old": lambda a, s, b: torch.cholesky(s),
     "cholesky_upper": lambda a, s, b: L.cholesky(s, upper=True),
     "cholesky_ex": lambda a, s, b: L.cholesky_ex(a - 9 * torch.eye(4, dtype=a.dtype)).info,
     "cholesky_solve": lambda a, s, b: torch.cholesky_solve(b, L.cholesky(s)),
@@ -253,3 +255,28 @@ def test_a_failure_is_raised_in_eagers_words(name, batch):
             CHECKED[name](a)
         told.append((caught.type, str(caught.value)))
     assert told[0] == told[1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_matrices_are_laid_out_as_in_eager():
+    """Whatever a batch of none is made into; however it lies."""
+    wrong, asked = [], 0
+    for name, call in CALLS.items():
+        for turned in (False, True):
+            given = [x.mT if turned and x.shape[-1] == 4 else x for x in matrices(DTYPES[1], 0)]
+            try:
+                expected = call(*given)
+            except RuntimeError:  # a sum of no eigenvalues
+                continue
+            with Decomposing():
+                found = call(*given)
+            pairs = (
+                [(x.shape, x.stride()) for x in pytree.tree_leaves(results) if hasattr(x, "stride")]
+                for results in (found, expected)
+            )
+            one, other = pairs
+            asked += len(other)
+            if one != other:
+                wrong.append((name, turned, one, other))
+    assert not wrong
+    assert asked > len(CALLS)

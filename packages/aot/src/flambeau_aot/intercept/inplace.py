@@ -37,6 +37,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.inputs.memory_overlap import (
     Layouts,
+    is_dense,
     overlaps_itself,
     same_elements,
     share_elements,
@@ -359,14 +360,22 @@ def lay_out_as(base: torch.Tensor, shape: Sequence[Any], strides: Sequence[Any])
 
 
 def _restride(base: torch.Tensor, strides: tuple[int, ...]) -> None:
-    """Lay the new value of a functional tensor out in this order of dimensions."""
-    value = current_value(base)
-    order = sorted(range(value.dim()), key=lambda d: (-strides[d], d))
-    inverse = sorted(range(value.dim()), key=order.__getitem__)
-    permute, clone = torch.ops.aten.permute.default, torch.ops.aten.clone.default
+    """Lay the new value of a functional tensor out by these strides, where they leave no gaps;
+    else in their order. A value that has no other step between elements is not copied."""
+    aten, value = torch.ops.aten, current_value(base)
+    shape = tuple(value.shape)
+    free = 0 in shape
+    stepped = [d for d, n in enumerate(shape) if not (free or n == 1)]
     with torch.no_grad():
-        laid = clone(permute(value, order), memory_format=torch.contiguous_format)
-        replace_value(base, permute(laid, inverse))
+        if any(value.stride(d) != strides[d] for d in stepped):
+            order = sorted(range(value.dim()), key=lambda d: (-strides[d], d))
+            inverse = sorted(range(value.dim()), key=order.__getitem__)
+            laid = aten.permute.default(value, order)
+            laid = aten.clone.default(laid, memory_format=torch.contiguous_format)
+            value = aten.permute.default(laid, inverse)
+        if tuple(value.stride()) != strides and is_dense(shape, strides):
+            value = aten._reshape_alias.default(value, shape, strides)
+        replace_value(base, value)
 
 
 OF_WHOLE_NUMBERS = frozenset(

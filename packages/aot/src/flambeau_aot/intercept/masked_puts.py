@@ -1,12 +1,12 @@
 """Masked writes of values that require grad.
 
-In: calls that put values where a mask is true. Out: the same call with a derivative of known sizes,
-None where the call has one.
+In: calls that put values where a mask is true, or one value at some indices. Out: the same call
+with a derivative of known sizes, None where the call has one.
 Invariant: the forward pass is the library's, with its refusals; how many elements of the mask are
 true is read off the values, which have a row for each of them, and never of the mask.
 
-Eager's derivative for the values is the gradient's elements under the mask, whose number is not
-known while a program is traced.
+Eager's derivative for the values is the gradient's elements under the mask, or at the indices
+that differ, whose number is not known while a program is traced.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from flambeau_aot._torch_compat import storage_key
 from flambeau_aot.intercept.inplace import write
-from flambeau_aot.intercept.registry import Call, Interception, intercept
+from flambeau_aot.intercept.registry import Call, Interception, forms, intercept
 
 _SETS = torch.Tensor.__setitem__
 _PUTS_IN_PLACE = frozenset(
@@ -71,6 +71,29 @@ def masked_put(trace: Interception, call: Call) -> Any:
         return NotImplemented
     if call.func is _SETS or call.func in _PUTS_IN_PLACE:
         return write(trace, Call(torch.Tensor.copy_, (call.target, put), {}))
+    return put
+
+
+@intercept(*forms("index_fill", "index_fill_"))
+def index_fill(trace: Interception, call: Call) -> Any:
+    """The same of one value at some indices of a dimension. Those that count from the end have a
+    gradient here; eager's derivative, which looks them up, raises."""
+    given = dict(zip(("self", "dim", "index", "value"), call.args)) | call.kwargs
+    x, dim, index, value = (given.get(name) for name in ("self", "dim", "index", "value"))
+    if not isinstance(x, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return NotImplemented
+    if not isinstance(index, torch.Tensor) or type(dim) is not int:
+        return NotImplemented
+    if not torch.is_grad_enabled() or not value.requires_grad:
+        return NotImplemented
+    if value.dim() or not x.dim() or storage_key(value) == storage_key(x):
+        return NotImplemented  # eager refuses a value of several elements
+    at = dim % x.dim() if -x.dim() <= dim < x.dim() else dim
+    mask = torch.zeros(x.shape[at], dtype=torch.bool, device=x.device)
+    mask = mask.index_fill(0, index, True)
+    put = _MaskedPut.apply(x, value.to(x), mask, at, False)  # type: ignore[no-untyped-call]
+    if call.name.startswith("index_fill_"):
+        return write(trace, Call(torch.Tensor.copy_, (x, put), {}))
     return put
 
 

@@ -48,6 +48,12 @@ class InterceptMode(TorchFunctionMode):
     def __init__(self, trace: Interception) -> None:
         super().__init__()
         self.trace = trace
+        self._of_inputs = len(trace.gaps)
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        if raised[0] is None:
+            lay_out_again(self.trace.gaps[self._of_inputs :])
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

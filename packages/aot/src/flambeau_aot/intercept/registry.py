@@ -51,16 +51,16 @@ class Interception:
     """What the rules of one trace know.
 
     tracer: what records the program. facts: of each input, by `id` of what the program is handed
-    for it. gaps: inputs with memory between their elements, and the values they had. sparse:
-    embeddings with sparse gradients, None where there may be none. starts: by the storage of a
-    stand-in of memory that several inputs share, how many elements of the caller's come before it.
-    stays_without_grad: whether the program must not enable grad. reshaped: tensors with grad that
-    it has reshaped in place.
+    for it. gaps: inputs, then other values, with memory between their elements; what they were;
+    where they begin in memory of their own. sparse: embeddings with sparse gradients, None where
+    there may be none. starts: by the storage of a stand-in of memory that several inputs share, how
+    many elements of the caller's come before it. stays_without_grad: whether the program must not
+    enable grad. reshaped: tensors with grad that it has reshaped in place.
     """
 
     tracer: JointTracer
     facts: Mapping[int, InputFacts]
-    gaps: list[tuple[torch.Tensor, torch.Tensor]]
+    gaps: list[tuple[torch.Tensor, torch.Tensor, Any]]
     sparse: list[Use] | None
     starts: Mapping[int, int]
     casts: AutocastCache

@@ -17,6 +17,7 @@ import torch
 from flambeau_aot._torch_compat import (
     current_value,
     has_metadata_mutation,
+    is_functional,
     replace_value,
     storage_key,
 )
@@ -131,20 +132,36 @@ def laid_out_alike(trace: Interception, call: Call) -> Any:
         return result
     if known and ((not offset and not have_gaps(size, strides)) or 0 in strides):
         return result
-    memory = result.new_zeros([offset + reach(size, strides)])
-    return memory.as_strided(size, strides, offset).copy_(result)
+    if not is_functional(result):  # a transform hides it
+        memory = result.new_zeros([offset + reach(size, strides)])
+        return memory.as_strided(size, strides, offset).copy_(result)
+    _lay_out(result, size, strides, offset)
+    trace.gaps.append((result, current_value(result), offset))
+    return result
 
 
-def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+def _lay_out(
+    wrapper: torch.Tensor, size: Sequence[Any], strides: Sequence[Any], offset: Any
+) -> None:
+    """Lay the value of a functional tensor out in memory of its own, which it is no view of."""
+    value = current_value(wrapper)
+    with torch.no_grad():
+        memory = aten.new_zeros.default(value, [offset + reach(size, strides)])
+        filled = aten.as_strided_scatter.default(memory, value, size, strides, offset)
+        replace_value(wrapper, aten.as_strided.default(filled, size, strides, offset))
+
+
+def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor, Any]]) -> None:
     """Give back the gaps to tensors that have lost them in a write; each comes with the value that
-    it stood for at first.
+    it stood for at first, and where it begins in memory of its own.
 
     A functional write makes a dense value; whether `contiguous` and `reshape` copy, and what
     `as_strided` reaches, depends on the gaps.
     """
-    for wrapper, first in gaps:
+    for wrapper, first, offset in gaps:
         value = current_value(wrapper)
-        if value.stride() == first.stride():
+        placed = not offset or value.storage_offset() == offset
+        if placed and value.stride() == first.stride():
             continue
         if has_metadata_mutation(wrapper):
             if is_dense(tuple(value.shape), tuple(value.stride())):
@@ -152,8 +169,4 @@ def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
             continue
         if value.shape != first.shape:
             raise refusal("AO0082")
-        size, strides = list(first.shape), list(first.stride())
-        with torch.no_grad():
-            memory = aten.new_zeros.default(value, [reach(size, strides)])
-            filled = aten.as_strided_scatter.default(memory, value, size, strides, 0)
-            replace_value(wrapper, aten.as_strided.default(filled, size, strides, 0))
+        _lay_out(wrapper, list(first.shape), list(first.stride()), offset)

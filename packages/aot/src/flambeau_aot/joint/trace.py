@@ -451,7 +451,7 @@ def run_program(
     trace = Interception(
         tracer,
         facts,
-        gaps=[(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)],
+        gaps=[(item.wrapper, item.value, 0) for item in stand_ins if has_gaps(item.value)],
         sparse=sparse,
         starts=starts,
         casts=AutocastCache(stand_ins),

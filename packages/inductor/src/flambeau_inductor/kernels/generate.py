@@ -162,6 +162,11 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         builder.require_triton()
     except builder.TritonMissing as error:
         raise InductorError(str(error)) from error
+    devices = [d for b in work.scheduled().buffers if (d := b.layout.device).type == "cuda"]
+    if not devices and not builder.interpreting():
+        raise InductorError(
+            "kernels='triton' of CPU tensors: set TRITON_INTERPRET=1 before triton is imported"
+        )
     touched = set[str]().union(*map(buffers_of, loops))
     sizes = {b.name: _span(b.layout) for b in work.scheduled().buffers if b.name in touched}
     tuning = tuning_of(b.layout.device for b in work.scheduled().buffers)
@@ -185,7 +190,6 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         functions, kept = loaders(work.options)["triton"](part, index)
         return Built(functions, entry.hit, (store, entry.lease, *kept), part, entry.fault)
 
-    devices = [d for b in work.scheduled().buffers if (d := b.layout.device).type == "cuda"]
     launches = {
         name: LoopLaunch(
             launch.kernel.name,

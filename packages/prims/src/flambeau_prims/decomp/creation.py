@@ -145,9 +145,11 @@ def empty_permuted(a: Arguments) -> Any:
 
 
 @decomposition(aten.fill.Scalar, aten.fill.Tensor)
-def fill(x: Tensor, value: Operand) -> Tensor:
+def fill(x: Tensor, value: Operand) -> Any:
     if e.is_number(value):
         return _in_layout(x, e.fitting(value, x.dtype), None, None, None)  # type: ignore[arg-type]
+    if value.ndim:  # type: ignore[union-attr]
+        return NotImplemented  # eager has the message
     if value.device != x.device:  # type: ignore[union-attr]
         value = p.device_put(value, device=x.device)  # a 0-d CPU tensor, as eager allows
     wide = e.expand(e.cast(value, x.dtype), x.shape)  # type: ignore[arg-type]

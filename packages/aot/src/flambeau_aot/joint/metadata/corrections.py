@@ -288,6 +288,7 @@ CORRECTIONS: dict[str, Correction] = {
     **{f"aten::{name}": _in_rows(0) for name in _ROWS.split()},
     **{f"aten::{name}": _by_operands(0, 1) for name in _OPERANDS.split()},
     **{f"aten::{name}_scatter": _scattered for name in ("slice", "select", "diagonal")},
+    "aten::_reshape_alias": lambda args, device: {0: KernelCorrection(stride=args[2])},
     "aten::elu_backward": _by_operands(0, 5),
     "aten::leaky_relu_backward": _by_operands(1, 0),
     "aten::threshold_backward": _by_operands(1, 0),

@@ -43,7 +43,7 @@ def cholesky_ex(x: Tensor, *, upper: bool = False, check_errors: bool = False) -
 def cholesky(x: Tensor, upper: bool = False) -> Any:
     factor, info = p.cholesky(x, upper)
     p.check_factorization(info, "cholesky", x.ndim == 2)
-    return factor
+    return e.in_format(factor, torch.contiguous_format) if e.no_elements(x.shape) else factor
 
 
 @decomposition(aten.linalg_qr.default)

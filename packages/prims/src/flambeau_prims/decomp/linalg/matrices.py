@@ -78,6 +78,8 @@ def product_of(a: Tensor, b: Tensor) -> Tensor:
 
 
 def as_columns(x: Tensor) -> Tensor:
-    """A copy in matrices that are stored column by column."""
+    """A copy in matrices that are stored column by column; without elements as if rows were one."""
     n = x.ndim
+    if e.no_elements(x.shape):
+        return transposed(p.clone(transposed(x)))
     return p.clone(x, order=[*range(n - 2), n - 1, n - 2])

@@ -17,7 +17,13 @@ from torch import Tensor
 from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
-from flambeau_prims.decomp.nn.normalization import affine, rstd_of, stat_dtype
+from flambeau_prims.decomp.nn.normalization import (
+    adds_a_constant,
+    affine,
+    rstd_of,
+    standardized,
+    stat_dtype,
+)
 from flambeau_prims.decomp.reduction import moments
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, overloads
 from flambeau_prims.shape_rules import Size
@@ -74,7 +80,9 @@ def normalize(
             raise RuntimeError("batch_norm: running statistics are needed outside of training")
         mean, variance = (e.cast(s, wide.dtype) for s in (a.running_mean, a.running_var))
     rstd = rstd_of(variance, eps)
-    out = p.mul(p.sub(wide, spread(mean, shape, dims)), spread(rstd, shape, dims))
+    if training and eps == 0:  # a channel of one value is all zeros
+        rstd = e.where(e.eq(variance, 0), 0, rstd)
+    out = standardized(wide, mean, rstd, dims, expanded=adds_a_constant(x, eps))
     out = e.cast(affine(out, a.weight, a.bias, [1]), x.dtype)
     out = e.laid_out_as(x, out) if native and e.on_gpu(x) else e.in_image_format(x, out)
     return Normalized(out, mean, rstd, new_mean, new_var)

@@ -72,7 +72,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float
 
 @decomposition(aten.huber_loss.default)
 def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
-    if delta <= 0:
+    if delta <= 0 or not torch.can_cast(result_type((x, target)), x.dtype):
         return NotImplemented  # eager has the message
 
     def loss(a: Tensor, b: Tensor) -> Tensor:

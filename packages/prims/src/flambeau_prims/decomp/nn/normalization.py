@@ -43,6 +43,23 @@ def rstd_of(variance: Tensor, eps: float) -> Tensor:
     return p.rsqrt(e.add(variance, eps))
 
 
+def standardized(
+    x: Tensor, mean: Tensor, rstd: Tensor, dims: Sequence[int], *, expanded: bool = False
+) -> Tensor:
+    """(x - mean) rstd, of statistics over `dims`. expanded: as x rstd - mean rstd, which is nan
+    where rstd is infinite."""
+    average, scale = spread(mean, x.shape, dims), spread(rstd, x.shape, dims)
+    if expanded:
+        return p.sub(p.mul(x, scale), p.mul(average, scale))
+    return p.mul(p.sub(x, average), scale)
+
+
+def adds_a_constant(x: Tensor, eps: float) -> bool:
+    """Whether it matters that eager's kernels add a constant to a product: those for a CPU, where
+    `eps` may leave an infinite scale."""
+    return eps <= 0 and not e.on_gpu(x)
+
+
 @by_name(aten.native_layer_norm.default, keep="layer_norm")
 def layer_norm(a: Arguments) -> Any:
     x, axis = a.input, a.input.ndim - len(a.normalized_shape)
@@ -52,9 +69,9 @@ def layer_norm(a: Arguments) -> Any:
     wide = e.widen(x)
     variance, average = moments(wide, dims, 0.0)
     rstd = rstd_of(variance, a.eps)
-    shape = wide.shape
-    centered = p.sub(wide, spread(average, shape, dims))
-    out = affine(p.mul(centered, spread(rstd, shape, dims)), a.weight, a.bias, dims)
+    expanded = wide is not x and adds_a_constant(x, a.eps)
+    normal = standardized(wide, average, rstd, dims, expanded=expanded)
+    out = affine(normal, a.weight, a.bias, dims)
     kept = [*x.shape[:axis], *[1] * len(dims)]
     stats = [e.cast(spread(s, kept, dims), stat_dtype(x, a.weight)) for s in (average, rstd)]
     # the library kernel writes row-major whatever the layout of its input
@@ -156,8 +173,9 @@ def group_norm(a: Arguments) -> Any:
     x, wide = a.input, _grouped(a, e.widen(a.input))
     variance, average = moments(wide, [2, 3], 0.0)
     rstd = rstd_of(variance, a.eps)
-    shape = wide.shape
-    out = p.mul(p.sub(wide, spread(average, shape, [2, 3])), spread(rstd, shape, [2, 3]))
+    rows = a.weight is None and a.bias is None and e.contiguous(x)
+    expanded = adds_a_constant(x, a.eps) and not rows
+    out = standardized(wide, average, rstd, [2, 3], expanded=expanded)
     if a.weight is not None:
         out = p.mul(out, _per_channel(a.weight, out))
     if a.bias is not None:

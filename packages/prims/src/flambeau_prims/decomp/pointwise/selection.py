@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 @decomposition(aten.logical_not.default)
 def logical_not(x: Tensor) -> Tensor:
-    return p.logical_not(e.cast(x, torch.bool))
+    return p.logical_not(x) if x.dtype == torch.bool else e.eq(x, 0)
 
 
 def _bool(condition: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ def nan_to_num(
     if x.dtype.is_complex:
         return NotImplemented
     if not x.dtype.is_floating_point:
-        return x
+        return e.copy_in_format(x, None)
     limits = torch.finfo(x.dtype)
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
@@ -142,7 +142,7 @@ def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
 def _infinite(x: Tensor, value: float) -> Tensor:
     if x.dtype.is_floating_point:
         return e.eq(x, value)
-    return p.isinf(x)  # an integer never is
+    return p.ne(x, x)  # an integer never is
 
 
 @decomposition(aten.isposinf.default)

@@ -38,8 +38,7 @@ def view(x: Tensor, shape: Sizes) -> Tensor:
 
 @decomposition(aten._reshape_alias.default)
 def reshape_alias(x: Tensor, size: Sizes, stride: Sizes) -> Tensor:
-    del stride  # the one a view has anyway
-    return p.reshape(x, list(size))
+    return e.with_strides(p.reshape(x, list(size)), stride)
 
 
 @decomposition(aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default)
