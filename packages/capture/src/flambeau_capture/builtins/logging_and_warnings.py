@@ -245,7 +245,8 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         ConstantSource(warnings, "warnings"), "CALL", _none_is_an_error, "makes no warning an error"
     )
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.namespace)]
-    tx.heap.log(DeferredCall(warn_at, [text, Constant(kind or UserWarning), *where]))
+    parts = [text, Constant(kind or UserWarning), *where]
+    tx.heap.log(DeferredCall(warn_at, parts, writes=True))
     return Constant(None)
 
 
@@ -268,7 +269,8 @@ def log_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Val
     values = Constant(tuple(value.value for value in known[1:] if value is not None))
     message = Constant(known[0].value if known[0] is not None else "")
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.name)]
-    tx.heap.log(DeferredCall(_log_later, [logger, Constant(level), message, values, *where]))
+    given = [logger, Constant(level), message, values, *where]
+    tx.heap.log(DeferredCall(_log_later, given, writes=True))
     return Constant(None)
 
 
@@ -340,5 +342,6 @@ def logged_once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | 
     if not isinstance(logger, ObjectValue) or logger.real is None:
         raise Break("FB0023", shown)
     _put_off(tx, logger.real, shown, functools.partial(_is_logged_by_python, logging.CRITICAL))
-    tx.heap.log(DeferredCall(cached, [args[0], *(value for value in known if value is not None)]))
+    plain = [args[0], *(value for value in known if value is not None)]
+    tx.heap.log(DeferredCall(cached, plain, writes=True))
     return Constant(None)

@@ -22,7 +22,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr, Called, InstanceAttr, Source, answers_attributes
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant, name_in_errors
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, fill_dict
 from flambeau_capture.values.containers.existing_containers import wrap_payload
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
@@ -45,6 +45,7 @@ from flambeau_capture.values.objects.container_subclasses import METHODS as CONT
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import call_known, tracked, wrap_known, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
+from flambeau_capture.values.stand_ins import name_in_errors
 
 #: what gives an object its `__dict__` and `__class__`, where its class has no property for them
 _SLOTS_OF_OBJECTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
