@@ -19,6 +19,7 @@ from flambeau_capture.builtins import (
     numbers,
     operator_functions,
     operators,
+    printing,
     readings,
     stdlib,
 )

@@ -441,5 +441,4 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
     return format(text_of(tx, value, "__str__"), spec)
 
 
-breaks("FB0023", print)
 breaks("FB0005", open, input, exec, eval, compile, __import__)

@@ -101,7 +101,8 @@ def _put_off(tx: Tracer, where: Any, shown: str, ends_well: Callable[[Any], bool
     """Assume that a message may wait for the end of the frame; a graph break where it may not."""
     if tx.options.nopython:
         return
-    if not ends_well(where):
+    redirected = tx.scope_of(vars(sys)).written.keys() & {"stdout", "stderr"}
+    if redirected or not ends_well(where):
         raise Break("FB0023", f"{shown}, which code of the program receives")
     source = ConstantSource(where, "logged")
     tx.guard(source, "CALL", ends_well, "gives messages to no code of the program")

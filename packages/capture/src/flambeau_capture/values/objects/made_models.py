@@ -225,7 +225,8 @@ def _times_acquired(made: Any) -> int:
 
 
 def _lock_waits(made: Any, name: str, given: tuple[Any, ...]) -> bool:
-    return name in ("acquire", "acquire_lock", "__enter__") and made.locked()
+    tries = bool(given) and given[0] in (False, 0)
+    return name in ("acquire", "acquire_lock", "__enter__") and made.locked() and not tries
 
 
 def _draws(made: Any, name: str, given: tuple[Any, ...]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import operator
 import re
+import sys
 import types
 import typing
 from typing import Any
@@ -167,9 +168,16 @@ class PyModuleValue(Value):
         return tx.wrap(found, Attr(itself(self.module), name))
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if type(self.module) is not types.ModuleType or trusted_name(self.module.__name__):
+        scope = tx.scope_of(vars(self.module))
+        if self.module is sys and name in ("stdout", "stderr"):
+            if tx.heap.writes_later():  # messages that are to go to another stream
+                raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+            if value.source == Attr(itself(sys), name):  # as it was
+                scope.written.pop(name, None)
+                return
+        elif type(self.module) is not types.ModuleType or trusted_name(self.module.__name__):
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
-        tx.scope_of(vars(self.module)).store(tx, name, value)
+        scope.store(tx, name, value)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load_const(self.module)
