@@ -46,7 +46,7 @@ MAKERS = {
     "Random": ["random.Random(5)", "random.Random('seed')"],
     "Lock": ["threading.Lock()"],
     "RLock": ["threading.RLock()"],
-    "hash": ["hashlib.md5(b'ab')", "hashlib.sha256()"],
+    "hash": ["hashlib.md5(b'ab')", "hashlib.sha256()", "hashlib.blake2b(b'a', digest_size=8)"],
 }
 #: arguments that are tried, beside one of the same class
 POOL = [

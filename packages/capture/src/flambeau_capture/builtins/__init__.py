@@ -5,6 +5,7 @@ import, registers what it handles.
 """
 
 from flambeau_capture.builtins import (
+    asked_again,
     awaiting,
     cached_functions,
     class_making,

@@ -295,6 +295,26 @@ for _method, _level in _LEVELS.items():
     handles(_method)(functools.partial(log_record, _level))
 
 
+def _has_handlers(root: Any) -> bool:
+    return bool(root.handlers)
+
+
+def _root_record(level: int, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`logging.info(message, *values)` and its like, once the root logger has handlers."""
+    root = logging.root
+    if not _has_handlers(root):
+        raise Break("FB0023", "a message of the root logger, which has no handlers yet")
+    source = ConstantSource(root, "root logger")
+    tx.guard(source, "CALL", _has_handlers, "has handlers")
+    return log_record(level, tx, [tx.wrap(root, source), *args], kwargs)
+
+
+for _name in ("debug", "info", "warning", "error", "critical"):
+    handles(getattr(logging, _name))(
+        functools.partial(_root_record, _LEVELS[getattr(logging.Logger, _name)])
+    )
+
+
 @handles(logging.getLogger)
 def _get_logger(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     name = _known(args[0]) if args else Constant(None)

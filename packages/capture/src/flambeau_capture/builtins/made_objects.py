@@ -52,7 +52,7 @@ _FUNCTIONS: list[Any] = [
     binascii.hexlify, binascii.unhexlify, binascii.b2a_base64, binascii.a2b_base64,
     binascii.b2a_hex, binascii.a2b_hex, binascii.crc32, binascii.b2a_qp, binascii.a2b_qp,
     struct.pack, struct.unpack, struct.pack_into, struct.unpack_from, struct.iter_unpack,
-    struct.calcsize, int.from_bytes,
+    struct.calcsize, int.from_bytes, vars(hashlib)["_hashlib"].new,
     *(getattr(hashlib, name) for name in sorted(hashlib.algorithms_guaranteed)
       if type(getattr(hashlib, name)(b"")) in MODELS),
 ]  # fmt: skip

@@ -297,7 +297,13 @@ def _in_decimal_context(tx: Tracer) -> Iterator[None]:
 #: classes in whose memory a tensor may lie
 BUFFERS = (bytearray, array.array)
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
-_HASH = type(hashlib.md5(b""))
+_HASHES = {type(getattr(hashlib, name)(b"")) for name in ("md5", "sha256", "blake2b", "blake2s")}
+_OF_HASHES = Model(
+    lambda made: (_copied, (made.copy(),)),
+    given=True,
+    state=lambda made: (made.name, made.digest()),
+    shown=False,
+)
 _OF_THE_CLOCK = frozenset({"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp"})
 _OF_THE_LOCALE = frozenset({"strptime"})
 _OF_FILES = frozenset({"__dict__", "__del__", "readinto1", "detach", "fileno", "getbuffer"})
@@ -374,10 +380,5 @@ MODELS: dict[type, Model] = {
         shown=False,
         outside=frozenset({"_release_save", "_acquire_restore", "_recursion_count"}),
     ),
-    _HASH: Model(
-        lambda made: (_copied, (made.copy(),)),
-        given=True,
-        state=lambda made: (made.name, made.digest()),
-        shown=False,
-    ),
+    **dict.fromkeys(_HASHES, _OF_HASHES),
 }  # fmt: skip
