@@ -299,7 +299,7 @@ def _has_handlers(root: Any) -> bool:
     return bool(root.handlers)
 
 
-def _root_record(level: int, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _root_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """`logging.info(message, *values)` and its like, once the root logger has handlers."""
     root = logging.root
     if not _has_handlers(root):

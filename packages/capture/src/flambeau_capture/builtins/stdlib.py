@@ -379,7 +379,8 @@ _members = [getattr(m, "fget", m) for m in vars(weakref.finalize).values()]
 breaks("FB0026", *filter(inspect.isfunction, _members))
 breaks("FB0005", time.sleep)
 pure(
-    re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.finditer, re.escape,
+    vars(re)["_compile"], re.compile, re.match, re.search, re.fullmatch, re.split, re.findall,
+    re.finditer, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
     typing.get_origin, typing.get_args,
     _STRING.formatter_parser,
