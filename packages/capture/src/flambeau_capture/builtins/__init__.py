@@ -5,7 +5,6 @@ import, registers what it handles.
 """
 
 from flambeau_capture.builtins import (
-    asked_again,
     awaiting,
     cached_functions,
     class_making,
@@ -21,6 +20,7 @@ from flambeau_capture.builtins import (
     operator_functions,
     operators,
     printing,
+    queries,
     readings,
     stdlib,
 )

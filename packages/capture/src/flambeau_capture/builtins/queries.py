@@ -1,6 +1,6 @@
-"""Functions that say something of the process, and are asked again at every call.
+"""Functions that say something of the process, which guards query again at each call.
 
-In: calls on known arguments. Out: constants, each with a guard that asks the same question.
+In: calls on known arguments. Out: constants, each with a guard that puts the same query.
 Invariant: a function is listed here if it changes nothing, costs little, and its answer is a
 literal or raises; what has changed since the frame began is an answer that eager may give as well.
 """
@@ -44,7 +44,7 @@ class _AnswersTheSame:
             return False
 
 
-def _ask(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _query(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     with knowing(fn, args):
         plain, named = objects_of(args, kwargs)
     if not all(type(each) in LITERALS for each in (*plain, *named.values())):
@@ -70,4 +70,4 @@ _FUNCTIONS: tuple[Any, ...] = (
     get_cache_token, logging.getLevelName,
 )  # fmt: skip
 for _fn in _FUNCTIONS:
-    RULES[_fn] = CallRule(Action.ANSWER, handler=functools.partial(_ask, _fn))
+    RULES[_fn] = CallRule(Action.ANSWER, handler=functools.partial(_query, _fn))
