@@ -14,6 +14,8 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import describe_call, handles
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.made_objects import MadeObject
 
 
 @handles(print)
@@ -23,7 +25,7 @@ def _print(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     redirected = tx.scope_of(vars(sys)).written.get("stdout")
     if is_none(file) and redirected is not None:
         file = redirected
-    if is_none(file):
+    if not isinstance(file, MadeObject | ObjectValue):
         raise Break("FB0023", shown)
     sep, end = (_separator(kwargs, name, text, shown) for name, text in _SEPARATORS)
     flush = kwargs.get("flush", Constant(False))
