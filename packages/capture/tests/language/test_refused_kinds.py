@@ -25,10 +25,13 @@ CALLS = [
     *(f"(5).{name}({{}})" for name in dir(int) if name[0] != "_"),
     "bytearray(b'ab').find({})", "bytearray(b'ab').extend({})", "struct.unpack('<i', {})",
     "struct.pack('<i', {})", "re.finditer('a', {})", "re.sub('a', 'b', {})", "int.from_bytes({})",
+    "struct.Struct('<i').unpack({})", "struct.Struct('<i').pack({})", "hashlib.md5().update({})",
+    "struct.Struct('<i').iter_unpack({})", "io.StringIO('a').write({})", "io.BytesIO().write({})",
+    "array.array('i').append({})", "array.array('i').extend({})",
     "len({})", "iter({})", "[1][{}]", "list({})", "sum({})", "3 in {}", "{}[0]", "sorted({})",
 ]  # fmt: skip
 SETUP = """
-import cmath, collections, functools, math, re, struct
+import array, cmath, collections, functools, hashlib, io, math, re, struct
 class Plain:
     def __init__(self, t): self.t = t
 class Number(Plain):

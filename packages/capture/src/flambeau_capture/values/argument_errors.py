@@ -246,11 +246,18 @@ def _known_or_sample(value: Value) -> Any:
         return value.as_python()
     except NotConcrete:
         pass
+    copied = getattr(value, "copied", None)
+    if copied is not None:
+        try:
+            return copied()
+        except NotConcrete:
+            return _UNKNOWN
     if value.cls is types.FunctionType or value.cls in _SAMPLES:
         return _called if value.cls is types.FunctionType else _SAMPLES[value.cls]()
     base: Any = next(owner for owner in value.cls.__mro__ if owner in _BASES)
     owners = value.cls.__mro__[: value.cls.__mro__.index(base)]
-    if base is type or not all(owner.__flags__ & _IN_PYTHON for owner in owners):
+    instance = hasattr(value, "python_class")
+    if base is type or not instance or not all(owner.__flags__ & _IN_PYTHON for owner in owners):
         return _UNKNOWN
     unknown = {
         name

@@ -100,6 +100,10 @@ class MadeObject(KnownObject):
         fn, args = self.model.made(self.object)
         return fn(*args)
 
+    def copied(self) -> Any:
+        """What a call may be tried on."""
+        return self.object if self.model.fixed else self.model.own(self.object)
+
     def as_key(self) -> Any:
         """What is equal, and has the same hash, as long as it can be a key."""
         return self.object if self.model.shown else Identity(self)
