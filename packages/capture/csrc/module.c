@@ -73,6 +73,16 @@ module_set_foreign(PyObject *Py_UNUSED(module), PyObject *setter)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+exports_buffer(PyObject *Py_UNUSED(module), PyObject *obj)
+{
+    if (!PyByteArray_CheckExact(obj)) {
+        PyErr_SetString(PyExc_TypeError, "exports_buffer takes a bytearray");
+        return NULL;
+    }
+    return PyBool_FromLong(((PyByteArrayObject *)obj)->ob_exports > 0);
+}
+
 static PyMethodDef module_methods[] = {
     {"set_active", module_set_active, METH_O,
      "set_active(cache or None): what is active on this thread; returns what was before."},
@@ -83,6 +93,8 @@ static PyMethodDef module_methods[] = {
     {"follow", follow, METH_O, "follow(cls): guards neither hold nor watch its instances."},
     {"bears_callback", bears_callback, METH_O,
      "bears_callback(obj): whether a weak reference to it may have a callback."},
+    {"exports_buffer", exports_buffer, METH_O,
+     "exports_buffer(data): whether something shares the memory of a bytearray."},
     {"set_foreign", module_set_foreign, METH_O,
      "set_foreign(setter): what sets the callback of torch's own hook on this thread; it answers "
      "the one before."},

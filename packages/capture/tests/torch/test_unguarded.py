@@ -71,7 +71,8 @@ def test_every_rule_has_a_reason():
 PYTHONS_OWN = {
     None, "builtins", "math", "cmath", "_operator", "operator", "itertools", "collections",
     "collections.abc", "functools", "_functools", "_heapq", "_bisect", "copy", "types", "typing",
-    "json", "ast", "re", "_struct", "_abc", "_collections", "posixpath", "posix",
+    "json", "ast", "re", "_struct", "_abc", "_collections", "posixpath", "posix", "threading",
+    "_typing",
 }  # fmt: skip
 
 

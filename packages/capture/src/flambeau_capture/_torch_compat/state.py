@@ -390,6 +390,16 @@ def requires_grad(result: Any) -> bool:
     return any(issubclass(type(each), torch.Tensor) and each.requires_grad for each in leaves)
 
 
+def owns_memory(tensor: Any) -> bool:
+    """Whether a tensor's memory is torch's own: not that of an array, a buffer, a file."""
+    if not issubclass(type(tensor), torch.Tensor) or tensor.device.type != "cpu":
+        return True
+    try:
+        return bool(tensor.untyped_storage().resizable())
+    except (NotImplementedError, RuntimeError):  # it has no storage of its own, or several
+        return False
+
+
 def following(node: Any) -> list[Any]:
     """The autograd nodes that a node of autograd's hands gradients to, by its arguments."""
     return [other for other, _ in node.next_functions if other is not None]

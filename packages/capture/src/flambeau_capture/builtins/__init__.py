@@ -15,6 +15,8 @@ from flambeau_capture.builtins import (
     numbers,
     operator_functions,
     operators,
+    printing,
+    queries,
     readings,
     stdlib,
 )

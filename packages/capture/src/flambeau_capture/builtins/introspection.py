@@ -31,7 +31,6 @@ from flambeau_capture.values.constant import (
     constant_of,
     evaluate,
     is_none,
-    name_in_errors,
     nameless,
     refuse,
 )
@@ -52,6 +51,7 @@ from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -444,5 +444,4 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
     return format(text_of(tx, value, "__str__"), spec)
 
 
-breaks("FB0023", print)
 breaks("FB0005", open, input, exec, eval, compile, __import__)

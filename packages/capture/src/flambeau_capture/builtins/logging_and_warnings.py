@@ -101,7 +101,8 @@ def _put_off(tx: Tracer, where: Any, shown: str, ends_well: Callable[[Any], bool
     """Assume that a message may wait for the end of the frame; a graph break where it may not."""
     if tx.options.nopython:
         return
-    if not ends_well(where):
+    redirected = tx.scope_of(vars(sys)).written.keys() & {"stdout", "stderr"}
+    if redirected or not ends_well(where):
         raise Break("FB0023", f"{shown}, which code of the program receives")
     source = ConstantSource(where, "logged")
     tx.guard(source, "CALL", ends_well, "gives messages to no code of the program")
@@ -245,7 +246,8 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         ConstantSource(warnings, "warnings"), "CALL", _none_is_an_error, "makes no warning an error"
     )
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.namespace)]
-    tx.heap.log(DeferredCall(warn_at, [text, Constant(kind or UserWarning), *where]))
+    parts = [text, Constant(kind or UserWarning), *where]
+    tx.heap.log(DeferredCall(warn_at, parts, writes=True))
     return Constant(None)
 
 
@@ -268,7 +270,8 @@ def log_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Val
     values = Constant(tuple(value.value for value in known[1:] if value is not None))
     message = Constant(known[0].value if known[0] is not None else "")
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.name)]
-    tx.heap.log(DeferredCall(_log_later, [logger, Constant(level), message, values, *where]))
+    given = [logger, Constant(level), message, values, *where]
+    tx.heap.log(DeferredCall(_log_later, given, writes=True))
     return Constant(None)
 
 
@@ -290,6 +293,26 @@ def _log_later(
 
 for _method, _level in _LEVELS.items():
     handles(_method)(functools.partial(log_record, _level))
+
+
+def _has_handlers(root: Any) -> bool:
+    return bool(root.handlers)
+
+
+def _root_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`logging.info(message, *values)` and its like, once the root logger has handlers."""
+    root = logging.root
+    if not _has_handlers(root):
+        raise Break("FB0023", "a message of the root logger, which has no handlers yet")
+    source = ConstantSource(root, "root logger")
+    tx.guard(source, "CALL", _has_handlers, "has handlers")
+    return log_record(level, tx, [tx.wrap(root, source), *args], kwargs)
+
+
+for _name in ("debug", "info", "warning", "error", "critical"):
+    handles(getattr(logging, _name))(
+        functools.partial(_root_record, _LEVELS[getattr(logging.Logger, _name)])
+    )
 
 
 @handles(logging.getLogger)
@@ -340,5 +363,6 @@ def logged_once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | 
     if not isinstance(logger, ObjectValue) or logger.real is None:
         raise Break("FB0023", shown)
     _put_off(tx, logger.real, shown, functools.partial(_is_logged_by_python, logging.CRITICAL))
-    tx.heap.log(DeferredCall(cached, [args[0], *(value for value in known if value is not None)]))
+    plain = [args[0], *(value for value in known if value is not None)]
+    tx.heap.log(DeferredCall(cached, plain, writes=True))
     return Constant(None)

@@ -10,6 +10,7 @@ import cmath
 import functools
 import itertools
 import math
+import operator
 import types
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -215,6 +216,8 @@ def _module_functions(module: types.ModuleType) -> list[Any]:
     return [f for f in found if isinstance(f, types.BuiltinFunctionType) and f not in _OF_ITEMS]
 
 
+#: those that take integers
+_OF_INTEGERS = (math.factorial, math.comb, math.perm, math.gcd, math.lcm, math.isqrt)
 _OWN = ("__floor__", "__ceil__", "__trunc__")
 
 
@@ -222,9 +225,9 @@ def _as_number(tx: Tracer, value: Value, kind: type) -> Value:
     """An argument of `math` or `cmath`: an object of the program says which number it is."""
     if issubclass(value.cls, kind):
         return _payload(value)
-    for special in _NUMBERED_BY[kind]:
+    for special in ("__index__",) if kind is int else _NUMBERED_BY[kind]:
         if value.special(tx, special):
-            return ask(tx, value, special, by=kind)
+            return ask(tx, value, special, by=operator.index if kind is int else kind)
         if find_in_class(value.cls, special) is not None:
             return _payload(value)
     return value
@@ -233,7 +236,7 @@ def _as_number(tx: Tracer, value: Value, kind: type) -> Value:
 for _fn in (*_module_functions(math), *_module_functions(cmath)):
 
     def _math(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = _fn) -> Value:
-        kind = complex if _fn.__module__ == "cmath" else float
+        kind = complex if _fn.__module__ == "cmath" else int if _fn in _OF_INTEGERS else float
         for arg in args:
             if isinstance(arg, TensorValue):
                 raise Break("FB0002", f"math.{_fn.__name__}({arg.describe()})")

@@ -21,12 +21,13 @@ from flambeau_capture.builtins.operator_tables import (
     refuse,
 )
 from flambeau_capture.values.base import Tracer, Value
-from flambeau_capture.values.constant import Constant, constant_of, name_in_errors
+from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.objects.attributes import ask, call_special, find_in_class, layout_of
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 _HOLDS = (list, tuple, collections.deque)  # what is in them does not matter to an operator

@@ -14,8 +14,9 @@ from typing import Any
 
 from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import Tracer, Value
-from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
+from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.objects.attributes import layout_of
+from flambeau_capture.values.stand_ins import name_in_errors
 
 _ARITHMETIC = {
     "+": "add",

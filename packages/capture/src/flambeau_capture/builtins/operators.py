@@ -29,7 +29,7 @@ from flambeau_capture.builtins.operator_tables import (
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
-from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, one_object
+from flambeau_capture.values.constant import Constant, evaluate, one_object
 from flambeau_capture.values.containers.dicts import DictValue, DictView
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import (
@@ -54,6 +54,7 @@ from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.readings import Reading, reading_operator
 from flambeau_capture.values.registry import answers_for_itself
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.numbers.data_numbers import (
     float_call,
@@ -195,8 +196,11 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
     raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
 
 
+_PLAIN = (ObjectValue, Constant)
+
+
 def _is_plain(value: Value) -> bool:
-    return isinstance(value, ObjectValue | Constant)
+    return isinstance(value, _PLAIN)
 
 
 def _is_text(value: Value) -> bool:
@@ -400,7 +404,10 @@ def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> V
         equal = left.call_method(tx, "__eq__", [right], {})
         known = isinstance(equal, Constant) and isinstance(equal.value, bool)
         return Constant(not equal.truth(tx)) if known else Constant(True)
-    found = left.call_method(tx, name, [right], {})
+    refused = find_in_class(left.cls, name) is None
+    refused |= isinstance(left, DictValue) and symbol in ("<", "<=", ">", ">=")
+    refused &= isinstance(right, (*kinds, SequenceValue, *_PLAIN))
+    found = Constant(NotImplemented) if refused else left.call_method(tx, name, [right], {})
     if declined(found):
         if symbol in ("==", "!="):
             return Constant(symbol == "!=")

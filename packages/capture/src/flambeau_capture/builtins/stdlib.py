@@ -33,7 +33,7 @@ from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills import calling
 from flambeau_capture.polyfills.calling import replacing
-from flambeau_capture.source import ConstantSource, Item
+from flambeau_capture.source import ConstantSource, Item, Source
 from flambeau_capture.values.base import (
     Args,
     Kwargs,
@@ -67,6 +67,8 @@ from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.opaque import FrozenValue
+from flambeau_capture.values.registry import wraps_type
 
 
 def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
@@ -309,6 +311,29 @@ unguarded(
 )
 
 
+_SAME: Any = typing.NewType.__call__  # a function in C that answers its argument
+
+
+@handles(_SAME)
+def _same(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 1 or kwargs:
+        evaluate(tx, _SAME, *(None for _ in args), **dict.fromkeys(kwargs))
+    return args[0]
+
+
+class NewTypeValue(FrozenValue):
+    """A type that `typing.NewType` has made, which is called as a function."""
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return _same(tx, args, kwargs)
+
+
+@wraps_type(typing.NewType)
+def wrap_new_type(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    return tx.heap.value_of(obj, lambda: NewTypeValue(obj, ConstantSource(obj, "NewType")))
+
+
 def _looks_at_frames(module: types.ModuleType) -> list[types.FunctionType]:
     """The functions of a module that come to frames, or to the lines of files that are cached."""
     functions = {
@@ -354,7 +379,8 @@ _members = [getattr(m, "fget", m) for m in vars(weakref.finalize).values()]
 breaks("FB0026", *filter(inspect.isfunction, _members))
 breaks("FB0005", time.sleep)
 pure(
-    re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.finditer, re.escape,
+    vars(re)["_compile"], re.compile, re.match, re.search, re.fullmatch, re.split, re.findall,
+    re.finditer, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
     typing.get_origin, typing.get_args,
     _STRING.formatter_parser,

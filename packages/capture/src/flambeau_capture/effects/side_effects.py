@@ -130,6 +130,10 @@ class SideEffects:
     def effects(self) -> list[Replayable]:
         return list(self._changed.values())
 
+    def writes_later(self) -> bool:
+        """Whether a call that was put off may write to a stream of the program's."""
+        return any(getattr(effect, "writes", False) for effect in self._changed.values())
+
     def may_have_kept(self, target: object) -> bool:
         """Whether something that the program has written to holds an object, or did: itself, or by
         what it holds. Not all of a large one is looked at."""
@@ -174,10 +178,12 @@ _NOT_LOOKED_AT = (type, types.ModuleType, types.FunctionType, int, float, str)
 
 @dataclass(frozen=True, eq=False)
 class DeferredCall:
-    """A call to be made when the compiled code has run. `arguments`: values that never change."""
+    """A call to be made when the compiled code has run. `arguments`: values that never change;
+    `writes`: it may write to a stream that the program has."""
 
     function: Callable[..., Any]
     arguments: Sequence[Any]
+    writes: bool = False
     source = None
 
     def replay(self, writer: Any) -> None:

@@ -217,7 +217,7 @@ def _keys_check(params: Params) -> tuple[str, Any]:
 
 
 def _show_keys(value: Any, params: Params) -> str:
-    return f"keys {shown(tuple(value))}"
+    return f"keys {shown(keys_of(value))}" if isinstance(value, dict) else shown(value)
 
 
 register(

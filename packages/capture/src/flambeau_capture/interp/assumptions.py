@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakMethod
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import UserLine
+from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.frame.sizes.dynamism import DynamismTracker
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
@@ -46,6 +46,8 @@ class Assumptions:
         self.guards = GuardSet(code)
         self.heap = SideEffects()
         self.frames: list[Frame] = []
+        self._tensors: list[tuple[Source, Any]] = []
+        self._owning = False
         self.identity_keys: dict[Source, None] = {}  # of what tables keep by identity
 
     def guard(self, source: Source | None, kind: str, *params: Any) -> None:
@@ -90,9 +92,9 @@ class Assumptions:
         """Whether the elements of a small tensor may be assumed: no others were seen before."""
         return self.options.nopython or self._dynamics.steady(self.origin, source, tensor)
 
-    def resized(self, source: Source, length: int) -> bool:
-        """Whether a container of the program was seen with another length."""
-        return self._dynamics.resized(self._code, source, length)
+    def differs(self, source: Source, state: object) -> bool:
+        """Whether an object of the program was seen in another state: with another length."""
+        return self._dynamics.differs(self._code, source, state)
 
     def varies(self, source: Source, value: int | float) -> bool:
         """Whether a number is to be a symbol."""
@@ -109,6 +111,20 @@ class Assumptions:
         """Assume class, dtype, device, sizes and so on of a tensor."""
         if not isinstance(source, ConstantSource):
             self.guards.add_tensor(source, tensor, dims, strides, self._user_line())
+        self._tensors.append((source, tensor))
+        if self._owning:
+            self._require_own_memory(source, tensor)
+
+    def require_own_memory(self) -> None:
+        """Assume that no tensor of the program lies in memory that torch has not allocated."""
+        self._owning = True
+        for source, tensor in self._tensors:
+            self._require_own_memory(source, tensor)
+
+    def _require_own_memory(self, source: Source, tensor: Any) -> None:
+        if not compat.owns_memory(tensor):
+            raise Break("FB0009", "a tensor that may share memory with a buffer")
+        self.guard(source, "CALL", compat.owns_memory, "lies in memory of torch's")
 
     def guard_alias(self, one: Source, other: Source) -> None:
         """Assume that two sources hold the same object."""

@@ -304,3 +304,14 @@ def replacing(pattern: Any, repl: Any, string: str, count: int = 0, flags: int =
         place = found.end()
     parts.append(string[place:])
     return "".join(parts)
+
+
+def print_to(file: Any, values: tuple[Any, ...], sep: str, end: str, flush: bool) -> None:
+    """`print`, to a file: each piece by itself."""
+    for index, value in enumerate(values):
+        if index:
+            file.write(sep)
+        file.write(str(value))
+    file.write(end)
+    if flush:
+        file.flush()

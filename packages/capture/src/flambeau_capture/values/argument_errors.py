@@ -23,8 +23,9 @@ from typing import Any
 import torch
 
 from flambeau_capture.identity import compares_itself, known_in
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant, name_in_errors
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant, refuse_unknown
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
@@ -222,6 +223,55 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
         tx.raise_error(type(error), *error.args)
     except Exception:
         return  # of a value, or of an empty container: the handler says which
+
+
+@refuse_unknown.by
+def _refuse_unknown(tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
+    """Raise the TypeError of a function in C that takes no object of the class of an argument. It
+    is called on what stands for that, of which each operation is unknown."""
+    given = [_known_or_sample(arg) for arg in args]
+    named = {name: _known_or_sample(arg) for name, arg in kwargs.items()}
+    if any(one is _UNKNOWN for one in (*given, *named.values())):
+        return
+    try:
+        fn(*given, **named)
+    except TypeError as error:
+        tx.raise_error(TypeError, *error.args)
+    except Exception:
+        return
+
+
+def _known_or_sample(value: Value) -> Any:
+    try:
+        return value.as_python()
+    except NotConcrete:
+        pass
+    copied = getattr(value, "copied", None)
+    if copied is not None:
+        try:
+            return copied()
+        except NotConcrete:
+            return _UNKNOWN
+    if value.cls is types.FunctionType or value.cls in _SAMPLES:
+        return _called if value.cls is types.FunctionType else _SAMPLES[value.cls]()
+    base: Any = next(owner for owner in value.cls.__mro__ if owner in _BASES)
+    owners = value.cls.__mro__[: value.cls.__mro__.index(base)]
+    instance = hasattr(value, "python_class")
+    if base is type or not instance or not all(owner.__flags__ & _IN_PYTHON for owner in owners):
+        return _UNKNOWN
+    unknown = {
+        name
+        for owner in owners
+        for name, part in vars(owner).items()
+        if callable(part) and name not in _MAKING
+    }
+    unknown.add("__getattr__")
+    return type(name_in_errors(value.cls), (base,), dict.fromkeys(unknown, _called))()
+
+
+_MAKING = frozenset({"__new__", "__init__", "__init_subclass__", "__getattribute__", "__class__",
+                     "__subclasshook__", "__class_getitem__", "__del__"})  # fmt: skip
+_IN_PYTHON = 1 << 9  # the flag of classes that class statements make
 
 
 class _Class:

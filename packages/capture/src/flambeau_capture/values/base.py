@@ -10,6 +10,7 @@ in whose place a polyfill made a value. Invariant: a value's Python identity is 
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import torch
 from flambeau_capture.breaks import REASONS, Break, BreakReport, UserLine
 from flambeau_capture.polyfills import iterating
 from flambeau_capture.source import Source
+from flambeau_capture.values.stand_ins import refuses
 
 if TYPE_CHECKING:
     from flambeau_capture.interp.tracer import SymbolicTracer
@@ -94,6 +96,9 @@ class Kept(NamedTuple):
     report: BreakReport
 
 
+_ITERATED = ("__iter__", "__getitem__")
+
+
 class Value:
     """A value of the program. Every operation that a kind does not know is a graph break."""
 
@@ -124,6 +129,12 @@ class Value:
 
     def unknown(self, operation: str) -> NoReturn:
         raise Break("FB0009", f"{operation} of {self.describe()}")
+
+    def cannot(self, tx: Tracer, fn: Callable[..., Any], names: Iterable[str], *given: Any) -> None:
+        """Raise what a function raises where its class has none of the methods that it calls."""
+        error = None if issubclass(self.cls, type) else refuses(fn, self.cls, names, *given)
+        if error is not None:
+            tx.raise_as_python(error)
 
     def lacks(self, tx: Tracer, name: str, shown: str | None = None) -> NoReturn:
         """Raise what Python raises where an object has no attribute of a name."""
@@ -165,6 +176,7 @@ class Value:
         return True
 
     def length(self, tx: Tracer) -> int:
+        self.cannot(tx, len, ("__len__",))
         self.unknown("len")
 
     def count(self, tx: Tracer) -> Value:
@@ -181,18 +193,22 @@ class Value:
         self.unknown(f"deletion of attribute {name!r}")
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
+        self.cannot(tx, operator.getitem, ("__getitem__", "__class_getitem__"), 0)
         self.unknown("subscript")
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.cannot(tx, operator.setitem, ("__setitem__",), 0, 0)
         self.unknown("assignment to a subscript")
 
     def del_item(self, tx: Tracer, key: Value) -> None:
         self.unknown("deletion of a subscript")
 
     def contains(self, tx: Tracer, item: Value) -> bool:
+        self.cannot(tx, operator.contains, (*_ITERATED, "__contains__"), 0)
         self.unknown("containment test")
 
     def iterate(self, tx: Tracer) -> IteratorValue:
+        self.cannot(tx, iter, _ITERATED)
         raise Break("FB0014", f"iteration over {self.describe()}")
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

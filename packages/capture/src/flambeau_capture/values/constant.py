@@ -28,7 +28,11 @@ from flambeau_capture.values.base import (
     Value,
     needing,
 )
-from flambeau_capture.values.registry import answers_for_itself
+from flambeau_capture.values.registry import DefinedAbove, answers_for_itself
+from flambeau_capture.values.stand_ins import stand_in
+
+#: raises what a function in C raises for the class of an argument that is not known
+refuse_unknown = DefinedAbove("what a function in C says of an argument's class")
 
 LITERALS: frozenset[type] = frozenset(
     {
@@ -143,6 +147,7 @@ class Constant(KnownObject):
         except NotConcrete as error:
             if name in _REFLECTED and len(args) == 1:
                 return Constant(NotImplemented)
+            refuse_unknown(tx, method, args, kwargs)
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
         return tx.wrap_new(evaluate(tx, method, *plain, **named))
 
@@ -229,27 +234,6 @@ NONE = Constant(None)
 def is_none(value: Value) -> bool:
     """Whether a value is known to be None; a number that is left open stays so."""
     return isinstance(value, Constant) and value.is_none
-
-
-def name_in_errors(kind: type) -> str:
-    """A class as CPython's errors name it: one that is written in C mostly with its module."""
-    stranger = list if any(base is int for base in kind.__mro__) else int
-    try:
-        stranger.__new__(kind)
-    except TypeError as error:
-        around = f"{stranger.__name__}.__new__(): is not a subtype of {stranger.__name__}"
-        words = str(error)
-        start = len(stranger.__name__) + len(".__new__(")
-        return words[start : start + (len(words) - len(around) - 1) // 2]
-    raise AssertionError(f"{kind} is made by {stranger}")
-
-
-def stand_in(kind: type, methods: dict[str, Any] | None = None) -> Any:
-    """An object of a class of the same name, which can do nothing but what `methods` say."""
-    if kind is type:  # which no class statement makes: it lacks what those have by being made so
-        return type("Class", (), {})
-    body = {"__qualname__": kind.__qualname__, **(methods or {})}
-    return type(name_in_errors(kind), (), body)()
 
 
 def nameless(value: Value) -> Any:

@@ -19,13 +19,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, RunsAsItIs, SkipFrame
 from flambeau_capture.source import Called, ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import (
-    LITERALS,
-    Constant,
-    constant_of,
-    is_none,
-    name_in_errors,
-)
+from flambeau_capture.values.constant import LITERALS, Constant, constant_of, is_none
 from flambeau_capture.values.functions.call_rules import (
     RULES,
     Action,
@@ -36,6 +30,7 @@ from flambeau_capture.values.functions.call_rules import (
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import tracked, wraps_type
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 

@@ -35,7 +35,7 @@ from flambeau_capture.values.base import Tracer, Value
 
 Wrapper = Callable[[Tracer, Any, Source], Value]
 W = TypeVar("W", bound=Wrapper)
-F = TypeVar("F", bound=Callable[..., Value])
+F = TypeVar("F", bound=Callable[..., Value | None])
 
 _BY_TYPE: dict[type, Wrapper] = {}
 _BY_TEST: list[tuple[int, Callable[[Any], bool], Wrapper]] = []
@@ -46,7 +46,7 @@ class DefinedAbove:
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self._function: Callable[..., Value] | None = None
+        self._function: Callable[..., Any] | None = None
 
     def by(self, function: F) -> F:
         """Define it. Also a decorator."""
@@ -55,7 +55,8 @@ class DefinedAbove:
 
     def __call__(self, *args: Any) -> Value:
         assert self._function is not None, f"nothing defines {self.what}"
-        return self._function(*args)
+        found: Value = self._function(*args)
+        return found
 
 
 def wraps_type(*types: type) -> Callable[[W], W]:

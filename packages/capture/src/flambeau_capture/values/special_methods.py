@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
-from flambeau_capture.values.constant import constant_of, name_in_errors, refuse
+from flambeau_capture.values.constant import constant_of, refuse
 from flambeau_capture.values.containers.sequences import tx_equal
 from flambeau_capture.values.iterators.builtin import IndexIterator
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
@@ -21,6 +21,7 @@ from flambeau_capture.values.objects.attributes import (
     defines,
     find_in_class,
 )
+from flambeau_capture.values.stand_ins import name_in_errors
 
 
 class SpecialMethods(Value):

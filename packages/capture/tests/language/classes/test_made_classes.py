@@ -402,3 +402,21 @@ def test_every_class_in_every_use(name, part):
         ended = isinstance(expected[0], type) or name in BROKEN
         if not ended and not ENDS.get(use, frozenset()) & {name, "all"}:
             assert len(graphs) == 1, use
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "class M(typing.TypedDict): a: int\n    r = M(a=n), type(M(a=1)) is dict, M.__name__",
+        "class M(typing.TypedDict): a: int\n    class N(M): b: object\n    r = N(a=n, b=t)",
+        "M = typing.TypedDict('M', {'a': int}); r = M(a=n)",
+        "class M(typing.TypedDict):\n        'd'\n        a: int\n    r = M.__doc__, M()",
+    ],
+)
+def test_typed_dicts_are_made_in_one_graph(body):
+    space = {"typing": typing}
+    exec(f"def f(t, n):\n    {body}\n    return t * n, r", space)
+    compiled = optimize("eager", nopython=True)(space["f"])
+    for n in (2, 2, 3):
+        found, want = (run(torch.ones(2), n)[1] for run in (compiled, space["f"]))
+        assert repr(found) == repr(want)

@@ -93,3 +93,33 @@ def test_flags_that_leave_in_containers_and_twice():
     _, both, entries, again, C = optimize("eager", raise_internal_errors=True)(f)(torch.ones(2))
     assert both is again is C(3)
     assert [*entries] == [both] and entries[both][0] is both
+
+
+class Permission(enum.Flag):
+    READ = 1
+    WRITE = 2
+    RUN = 4
+
+
+@pytest.mark.parametrize("first", ["~p", "p.note", "setattr(p, 'note', t.shape[0])", "p.value"])
+def test_attributes_of_members_that_the_program_has(first):
+    """What is set on a member, by the program or by the library, is there later, and in the member
+    itself; what the class says of it cannot be set."""
+    lines = [first, "setattr(p, 'note', 5)", "p.note", "~p", "~p is ~p", "setattr(p, 'value', 3)",
+             "hasattr(p, 'zz')", "p.value", "[q.name for q in ~p]"]  # fmt: skip
+    text = "def f(t, p):\n    out = []\n"
+    for line in lines:
+        text += (
+            f"    try: out.append({line})\n    except Exception as error: out.append(str(error))\n"
+        )
+    space = {}
+    exec(text + "    return t + 1, out, p\n", space)
+    found = []
+    for run in (space["f"], optimize("eager", raise_internal_errors=True)(space["f"])):
+        for member in (Permission.READ, Permission.READ, Permission.RUN):
+            vars(member).pop("note", None)
+        members = (Permission.READ, Permission.READ, Permission.RUN)
+        found.append(
+            [(run(torch.ones(2), member)[1], vars(member).get("note")) for member in members]
+        )
+    assert found[0] == found[1]

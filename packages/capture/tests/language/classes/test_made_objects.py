@@ -9,6 +9,7 @@ import decimal
 import hashlib
 import io
 import linecache
+import logging
 import os
 import random
 import struct
@@ -45,7 +46,7 @@ MAKERS = {
     "Random": ["random.Random(5)", "random.Random('seed')"],
     "Lock": ["threading.Lock()"],
     "RLock": ["threading.RLock()"],
-    "hash": ["hashlib.md5(b'ab')", "hashlib.sha256()"],
+    "hash": ["hashlib.md5(b'ab')", "hashlib.sha256()", "hashlib.blake2b(b'a', digest_size=8)"],
 }
 #: arguments that are tried, beside one of the same class
 POOL = [
@@ -79,8 +80,10 @@ def uses(name, maker, draw):
     return found
 
 
-def program(maker, expressions, path):
-    lines = ["def f(t):", "    out = []", f"    o = {maker}"]
+def program(maker, expressions, path, given=False):
+    lines = (
+        ["def f(t, o):", "    out = []"] if given else ["def f(t):", f"    out, o = [], {maker}"]
+    )
     for use in expressions:
         done = f"{use}" if "= " in use.split("(")[0] or use.startswith("del ") else None
         lines += ["    try:", f"        {done or f'out.append({use})'}"]
@@ -122,13 +125,21 @@ def plain(value):
     return kind, repr(value) if " at 0x" not in repr(value) else ""
 
 
-def difference(maker, expressions, path="/made/program.py"):
-    f = program(maker, expressions, path)
+def difference(maker, expressions, path="/made/program.py", given=False):
+    """given: the caller has made the object, and sees what became of it."""
+    f = program(maker, expressions, path, given)
     compiled = optimize("eager", raise_internal_errors=True)(f)
-    want = f(torch.ones(1))[1:]
+
+    def run(f):
+        made = [eval(maker, dict(MODULES))] * given
+        found = f(torch.ones(1), *made)[1:]
+        assert all(found[1] is one for one in made)
+        return found
+
+    want = run(f)
     shown = plain(want)
     for _ in range(2):
-        got = compiled(torch.ones(1))[1:]
+        got = run(compiled)
         assert not compiler_of(compiled).records.faults
         if plain(got) != shown:
             pairs = zip((*expressions, "o"), (*shown[1][0][1], shown[1][1]),
@@ -164,8 +175,9 @@ def drawn(kind):
 @pytest.mark.parametrize("kind", MAKERS)
 def test_every_attribute_of_a_class_in_c(kind):
     for maker, name, found in drawn(kind):
-        differs = difference(maker, found, f"/made/{kind}_{name}.py")
-        assert differs is None, (maker, name, differs)
+        for given in (False, True):
+            differs = difference(maker, found, f"/made/{kind}_{name}_{given}.py", given)
+            assert differs is None, (maker, name, given, differs)
 
 
 #: programs of one graph; `n` is 3 in the first call and 5 in the second
@@ -226,6 +238,82 @@ def test_made_in_one_graph(name):
         with decimal.localcontext() as ours:
             assert plain(compiled(torch.ones(1), n)[1]) == want
         assert dict(ours.flags) == dict(theirs.flags)
+
+
+#: what is done with an object `o` that the caller has made, in one graph
+GIVEN_IN_ONE_GRAPH = {
+    "date": ("datetime.date(2020, 2, 3)", "r = o.day, o.replace(day=4), o"),
+    "packing": ("struct.Struct('<ih')", "r = o.unpack(o.pack(1, 2)), o.size"),
+    "bytes": ("bytearray(b'ab')", "o.append(3); o[0] = 9; r = len(o), o.upper(), o[1:], o"),
+    "numbers": ("array.array('i', [1, 2])", "o.extend([4, 5]); r = o.tolist(), o[1], o, sum(o)"),
+    "text": ("io.StringIO('abc')", "o.seek(0, 2); r = o.write('d'), o.getvalue(), o.tell()"),
+    "buffer": ("io.BytesIO(b'ab')", "r = o.read(1), o.getvalue(); o.truncate(1); o.close()"),
+    "view": ("memoryview(b'abcd')", "r = o[1:].tobytes(), o.nbytes, o[2], o.format, o[1:3]"),
+    "digest": ("hashlib.sha256(b'a')", "c = o.copy(); c.update(b'b'); r = c.digest(), o.digest()"),
+    "aliases": ("bytearray(b'ab')", "p = [o, o]; p[0].append(1); r = p, p[1] is o, o == p[0]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GIVEN_IN_ONE_GRAPH)
+def test_given_in_one_graph(name):
+    maker, body = GIVEN_IN_ONE_GRAPH[name]
+    namespace = dict(MODULES)
+    exec(f"def f(t, o):\n    {body}\n    return t * 2, r, o", namespace)
+    compiled = optimize("eager", nopython=True)(namespace["f"])
+    for _ in range(3):
+        ours, theirs = eval(maker, dict(MODULES)), eval(maker, dict(MODULES))
+        found, want = compiled(torch.ones(1), ours), namespace["f"](torch.ones(1), theirs)
+        assert plain(found[1]) == plain(want[1]) and found[2] is ours
+        assert plain(ours) == plain(theirs)
+
+
+def test_given_objects_in_other_states_and_shared_memory(capture, backend):
+    def grown(t, o):
+        o.append(1)
+        return t + len(o), bytes(o)
+
+    compiled, ours, theirs = capture(grown), bytearray(b"a"), bytearray(b"a")
+    made = []
+    for _ in range(7):  # what it has left is the next call's state, which is data from then on
+        assert plain(list(compiled(torch.ones(1), ours))) == plain(
+            list(grown(torch.ones(1), theirs))
+        )
+        assert ours == theirs
+        made.append(len(backend))
+    assert made[-1] == made[-2]
+
+    def shared(t, o, view):
+        view[0] = 7
+        return t + 1, bytes(o)
+
+    def of_tensor(t, o, x):
+        x += 1
+        o[1] = 5
+        return t * x.sum(), bytes(o)
+
+    made = bytearray(b"abcd"), bytearray(b"abcd")
+    for f, other in (
+        (shared, memoryview),
+        (of_tensor, lambda o: torch.frombuffer(o, dtype=torch.uint8)),
+    ):
+        found = [run(torch.ones(1), o, other(o)) for run, o in zip((capture(f), f), made)]
+        assert plain(list(found[0])) == plain(list(found[1])) and made[0] == made[1]
+
+
+def test_messages_to_a_given_stream_are_in_it_before_it_is_read(capture):
+    def f(t, stream, logger):
+        t = t + 1
+        stream.write("first ")
+        logger.error("second")
+        stream.write("third ")
+        return t, stream.getvalue()
+
+    logger, found = logging.getLogger("made"), []
+    for run in (f, capture(f), capture(f)):
+        stream = io.StringIO()
+        logger.handlers, logger.propagate = [logging.StreamHandler(stream)], False
+        found.append((run(torch.ones(1), stream, logger)[1], stream.getvalue()))
+    assert found[0] == found[1] == found[2] and "second" in found[0][0]
 
 
 WHEN = datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC)

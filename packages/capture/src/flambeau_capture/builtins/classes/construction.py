@@ -25,7 +25,7 @@ from flambeau_capture.resume_runtime import is_empty
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.argument_errors import check_call, check_making, check_method
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, objects_of, unpack
-from flambeau_capture.values.constant import Constant, evaluate, is_none, name_in_errors
+from flambeau_capture.values.constant import Constant, evaluate, is_none
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import is_plain_tuple
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
@@ -60,6 +60,7 @@ from flambeau_capture.values.objects.exceptions import ExceptionValue, StandIns
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
 from flambeau_capture.values.registry import trusted_class
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.subclasses.wrapper_subclasses import constructed
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.functions.call_rules import RULES, Action, CallRule
+from flambeau_capture.values.functions.call_rules import RULES, Action, CallRule, describe_call
+from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_models import MODELS
 from flambeau_capture.values.objects.made_objects import act
 
@@ -51,7 +52,7 @@ _FUNCTIONS: list[Any] = [
     binascii.hexlify, binascii.unhexlify, binascii.b2a_base64, binascii.a2b_base64,
     binascii.b2a_hex, binascii.a2b_hex, binascii.crc32, binascii.b2a_qp, binascii.a2b_qp,
     struct.pack, struct.unpack, struct.pack_into, struct.unpack_from, struct.iter_unpack,
-    struct.calcsize, int.from_bytes,
+    struct.calcsize, int.from_bytes, vars(hashlib)["_hashlib"].new,
     *(getattr(hashlib, name) for name in sorted(hashlib.algorithms_guaranteed)
       if type(getattr(hashlib, name)(b"")) in MODELS),
 ]  # fmt: skip
@@ -61,3 +62,26 @@ for _fn in (
     *(method for kind in _CLASSES for method in _class_methods(kind)),
 ):
     RULES[_fn] = _acting(_fn)
+
+
+def _of_made(fn: Any) -> CallRule:
+    """A method of a class of `threading`, whose code is interpreted for objects that nobody else
+    has yet."""
+
+    def handler(tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> None:
+        if not args or not isinstance(args[0], ObjectValue) or args[0].source is not None:
+            raise Break("FB0017", f"call_function {describe_call(fn, args)}")
+
+    return CallRule(Action.ANSWER, "objects of threading", handler, of_called=True)
+
+
+_WAITING = ("wait", "wait_for", "__repr__", "_at_fork_reinit")
+for _kind in (
+    threading.Condition,
+    threading.Event,
+    threading.Semaphore,
+    threading.BoundedSemaphore,
+):
+    for _name, _method in vars(_kind).items():
+        if isinstance(_method, types.FunctionType) and _name not in _WAITING:
+            RULES[_method] = _of_made(_method)

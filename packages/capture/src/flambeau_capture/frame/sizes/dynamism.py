@@ -85,7 +85,7 @@ class _CodeHistory:
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
-    lengths: dict[str, int | None] = field(default_factory=dict)
+    states: dict[str, Any] = field(default_factory=dict)
     #: numbers of a place that an operator, or an unknown one, needed as constants
     needed: dict[tuple[str, str | None], list[int | float]] = field(default_factory=dict)
     choices: dict[str, bool | None] = field(default_factory=dict)  # None: made both ways
@@ -401,11 +401,12 @@ class DynamismTracker:
             known[name] = None  # what it is a part of is replaced
         return known[name] is None
 
-    def resized(self, code: CodeType, source: Source, length: int) -> bool:
-        """Whether a container was another size here when code was last made."""
-        known = self._seen(code).lengths
+    def differs(self, code: CodeType, source: Source, state: object) -> bool:
+        """Whether an object was in another state here when code was last made: a container of
+        another length, a date of another day."""
+        known = self._seen(code).states
         name = source.name()
-        if known.setdefault(name, length) != length:
+        if known.setdefault(name, state) != state:
             known[name] = None
         return known[name] is None
 

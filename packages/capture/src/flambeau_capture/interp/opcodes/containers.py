@@ -18,7 +18,7 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.polyfills import calling
 from flambeau_capture.values.base import Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, evaluate, name_in_errors, nameless
+from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, keys_of, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -26,6 +26,7 @@ from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.iterators.coroutines import YieldedValue
 from flambeau_capture.values.iterators.generators import of_stop_iteration
 from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
+from flambeau_capture.values.stand_ins import name_in_errors
 
 
 def _tuple_of(tx: Tracer, instruction: Instruction, items: Value) -> Value:

@@ -31,14 +31,7 @@ from flambeau_capture.values.base import (
     needing,
     objects_of,
 )
-from flambeau_capture.values.constant import (
-    Constant,
-    constant_of,
-    evaluate,
-    one_object,
-    refuse,
-    stand_in,
-)
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, one_object, refuse
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.objects.attributes import (
@@ -48,6 +41,7 @@ from flambeau_capture.values.objects.attributes import (
     class_attribute,
     find_in_class,
 )
+from flambeau_capture.values.stand_ins import stand_in
 from flambeau_capture.values.tensors.tensor import TensorValue, known_number
 
 

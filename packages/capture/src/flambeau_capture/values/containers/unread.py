@@ -46,7 +46,7 @@ class Unread(Value):
         self.real = real
         self._reader = read
         self._size = self.base.__len__(real)
-        self._varies = tx.resized(self.source, self._size) or self._size > LARGE
+        self._varies = tx.differs(self.source, self._size) or self._size > LARGE
 
     def is_read_by_item(self) -> bool:
         return self._reader is not None and self._varies

@@ -25,8 +25,17 @@ from flambeau_capture.frame.function_marks import BREAK, DISABLED, IN_GRAPH, MAR
 from flambeau_capture.frame.skip_rules import GRAPH, library_rule
 from flambeau_capture.identity import compares_itself, known_in
 from flambeau_capture.observe.unguarded import unguarded
-from flambeau_capture.values.base import Args, Kwargs, MadeBy, Tracer, Value, needing, objects_of
-from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    MadeBy,
+    NotConcrete,
+    Tracer,
+    Value,
+    needing,
+    objects_of,
+)
+from flambeau_capture.values.constant import Constant, evaluate, refuse_unknown
 from flambeau_capture.values.numpy.arrays import in_python
 from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.registry import answers_for_itself, wrap_known
@@ -182,7 +191,11 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
             if computed is not None:
                 return computed
     with knowing(fn, args):
-        plain, named = objects_of(args, kwargs)
+        try:
+            plain, named = objects_of(args, kwargs)
+        except NotConcrete:
+            refuse_unknown(tx, fn, args, kwargs)
+            raise
     if any(isinstance(arg, type) and answers_for_itself(type(arg)) for arg in plain):
         raise Break("FB0005", f"{describe_call(fn, args)}, which may ask the class's metaclass")
     by = MadeBy(fn, (*args,), {**kwargs})

@@ -14,7 +14,8 @@ from typing import Any
 from flambeau_capture.source import Source
 from flambeau_capture.values.argument_errors import check_method
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, needing
-from flambeau_capture.values.constant import Constant, name_in_errors
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.stand_ins import name_in_errors
 
 #: what a method does; one that returns nothing returns None to the program
 Handler = Callable[[Any, Any, Args, Kwargs], Value | None]

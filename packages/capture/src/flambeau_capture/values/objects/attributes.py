@@ -27,15 +27,10 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.source import Attr, ClassEntry, Source, raw_dict
 from flambeau_capture.values.base import Args, NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import (
-    Constant,
-    constant_of,
-    evaluate,
-    name_in_errors,
-    stand_in,
-)
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known
+from flambeau_capture.values.stand_ins import name_in_errors, stand_in
 
 _SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
 SLOT_TYPES = (*_SLOTS, types.BuiltinFunctionType)

@@ -19,7 +19,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ClassEntry, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, needing
-from flambeau_capture.values.constant import Constant, constant_of, evaluate, name_in_errors
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.iterators.builtin import SequenceIterator
@@ -43,6 +43,7 @@ from flambeau_capture.values.registry import (
     wraps_if,
 )
 from flambeau_capture.values.special_methods import SpecialMethods
+from flambeau_capture.values.stand_ins import name_in_errors
 
 #: how metaclasses look up what a class has: as `type`; a binding's skips instance methods' binding
 _AS_TYPES = (type.__getattribute__, type(compat.SDP_BACKEND).__getattribute__)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Called, InstanceAttr, Source, answers_attributes
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant, name_in_errors
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import wrap_payload
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
@@ -49,6 +49,7 @@ from flambeau_capture.values.objects.instance_making import (
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import call_known, tracked, wrap_known, wraps_if
 from flambeau_capture.values.special_methods import SpecialMethods
+from flambeau_capture.values.stand_ins import name_in_errors
 
 #: what gives an object its `__dict__` and `__class__`, where its class has no property for them
 _SLOTS_OF_OBJECTS = (types.GetSetDescriptorType, types.MemberDescriptorType)

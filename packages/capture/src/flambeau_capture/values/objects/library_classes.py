@@ -31,8 +31,8 @@ from flambeau_capture.values.objects.made_classes import (
 )
 from flambeau_capture.values.registry import trusted_class
 
-_NamedTuple: Any = types.resolve_bases((typing.NamedTuple,))[0]
-BY_LIBRARY = (enum.EnumMeta, type(_NamedTuple))
+_NamedTuple, _TypedDict = types.resolve_bases((typing.NamedTuple, typing.TypedDict))
+BY_LIBRARY = (enum.EnumMeta, type(_NamedTuple), type(_TypedDict))
 #: what these metaclasses call while they make a class
 _CALLED = frozenset({
     "__new__", "__init__", "__init_subclass__", "__set_name__", "_generate_next_value_",

@@ -23,7 +23,7 @@ from flambeau_capture._native import set_metaclass
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate, stand_in
+from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -39,6 +39,7 @@ from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import FrozenValue
 from flambeau_capture.values.objects.super_objects import super_attribute
 from flambeau_capture.values.registry import trusted_class
+from flambeau_capture.values.stand_ins import stand_in
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 

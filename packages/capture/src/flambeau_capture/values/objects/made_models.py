@@ -1,8 +1,9 @@
 """Models of the classes in C whose objects a frame may make: how they are made again.
 
-In: an object of capture's own, the name of a method. Out: `MODELS`, a row a class: what makes an
-object of the same state, what copies it, which calls are answered by the clock, the locale, files
-or other threads. Invariant: what a model makes is equal to the object, and shares nothing with it.
+In: an object, the name of a method. Out: `MODELS`, a row a class: what makes an object of the same
+state, what sets one of the program's to a state, which calls are answered by the clock, the locale,
+files or other threads. Invariant: what a model makes is equal to the object, and shares nothing
+with it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import hashlib
 import io
 import random
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from flambeau_capture._native import exports_buffer
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import ConstantSource
@@ -27,6 +30,22 @@ from flambeau_capture.values.base import NotConcrete, Tracer
 from flambeau_capture.values.constant import Constant, shows_numbers_alone
 
 Made = tuple[Callable[..., Any], tuple[Any, ...]]  # a function, and what it is called with
+
+
+def _made_again(made: Any) -> Any:
+    fn, args = MODELS[type(made)].made(made)
+    return fn(*args)
+
+
+def _made_of(made: Any) -> Any:
+    """By what it is made, which says its state."""
+    return tuple(state_of(part) for part in MODELS[type(made)].made(made)[1])
+
+
+def state_of(made: Any) -> Any:
+    """What two objects of a class have in common exactly if they are alike."""
+    model = MODELS.get(type(made))
+    return made if model is None else (type(made).__name__, model.state(made))
 
 
 def _never(made: Any, name: str, given: tuple[Any, ...]) -> bool:
@@ -43,7 +62,10 @@ class Model:
     """What capture has to know of a class in C.
 
     `made`: the call that makes an object like one, where there is one. `fixed`: it
-    never changes. `shown`: its text, its hash and what it equals rest on its state. `outside`:
+    never changes. `given`: those of the program that do are known by their `state`, of which
+    capture has an `own` object, if they are `alone`: nothing shares their memory; `restore` sets
+    one to the state that `made` says. `shown`: its
+    hash and what it equals rest on its state, and its `text` too. `outside`:
     attributes and methods that ask for more than it knows; `waits`: calls of others that do.
     `carries`: methods that move items without looking at them. `around`: what a call on it depends
     on, and does besides.
@@ -51,7 +73,13 @@ class Model:
 
     made: Callable[[Any], Made]
     fixed: bool = False
+    given: bool = False
+    alone: Callable[[Any], bool] = lambda made: True
+    state: Callable[[Any], Any] = _made_of
+    own: Callable[[Any], Any] = _made_again
+    restore: Callable[..., None] | None = None
     shown: bool = True
+    text: bool = True
     outside: frozenset[str] = frozenset()
     waits: Callable[[Any, str, tuple[Any, ...]], bool] = _never
     carries: frozenset[str] = frozenset()
@@ -74,21 +102,31 @@ def _new_array(code: str, data: bytes) -> Any:
     return made
 
 
-def _new_text(state: Any) -> Any:
-    made: Any = io.StringIO()
+def _refill_array(made: Any, code: str, data: bytes) -> None:
+    del made[:]
+    made.frombytes(data)
+
+
+def _refill_bytes(made: bytearray, data: bytes) -> None:
+    made[:] = data
+
+
+def _set_stream(made: Any, state: Any) -> None:
     if state is None:
         made.close()
     else:
         made.__setstate__(state)
+
+
+def _new_text(state: Any) -> Any:
+    made: Any = io.StringIO()
+    _set_stream(made, state)
     return made
 
 
 def _new_bytes(state: Any) -> Any:
     made: Any = io.BytesIO()
-    if state is None:
-        made.close()
-    else:
-        made.__setstate__(state)
+    _set_stream(made, state)
     return made
 
 
@@ -133,6 +171,47 @@ def _view_made(made: memoryview) -> Made:
     raise NotConcrete("a view of what is not known")
 
 
+def _own_view(made: memoryview) -> memoryview:
+    return _released_view() if _view_state(made) is None else memoryview(made)
+
+
+def _view_state(made: memoryview) -> Any:
+    try:
+        return made.format, made.shape, made.strides, made.readonly, made.tobytes()
+    except ValueError:  # it is released
+        return None
+
+
+# -- what nobody else may change ----------------------------------------------------------------
+
+
+def _of_bytes(made: memoryview) -> bool:
+    try:
+        return type(made.obj) is bytes
+    except ValueError:
+        return True
+
+
+def _unshared_array(made: Any) -> bool:
+    try:
+        del made[0:0]
+    except BufferError:
+        return False
+    return True
+
+
+def _unshared_stream(made: io.BytesIO) -> bool:
+    try:
+        return made.closed or made.write(b"") == 0
+    except BufferError:
+        return False
+
+
+def _no_console(made: io.StringIO) -> bool:
+    """Whether no message is written to it."""
+    return made.closed or not any(made is one for one in (sys.stdout, sys.stderr))
+
+
 def _times_acquired(made: Any) -> int:
     """How often this thread, which made it, has acquired a lock."""
     if not made._is_owned():
@@ -146,7 +225,8 @@ def _times_acquired(made: Any) -> int:
 
 
 def _lock_waits(made: Any, name: str, given: tuple[Any, ...]) -> bool:
-    return name in ("acquire", "acquire_lock", "__enter__") and made.locked()
+    tries = bool(given) and given[0] in (False, 0)
+    return name in ("acquire", "acquire_lock", "__enter__") and made.locked() and not tries
 
 
 def _draws(made: Any, name: str, given: tuple[Any, ...]) -> bool:
@@ -214,8 +294,16 @@ def _in_decimal_context(tx: Tracer) -> Iterator[None]:
 
 # -- the table --------------------------------------------------------------------------------
 
+#: classes in whose memory a tensor may lie
+BUFFERS = (bytearray, array.array)
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
-_HASH = type(hashlib.md5(b""))
+_HASHES = {type(getattr(hashlib, name)(b"")) for name in ("md5", "sha256", "blake2b", "blake2s")}
+_OF_HASHES = Model(
+    lambda made: (_copied, (made.copy(),)),
+    given=True,
+    state=lambda made: (made.name, made.digest()),
+    shown=False,
+)
 _OF_THE_CLOCK = frozenset({"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp"})
 _OF_THE_LOCALE = frozenset({"strptime"})
 _OF_FILES = frozenset({"__dict__", "__del__", "readinto1", "detach", "fileno", "getbuffer"})
@@ -243,15 +331,37 @@ MODELS: dict[type, Model] = {
         shown=False,
         outside=frozenset({"__init__"}),
     ),
-    bytearray: Model(lambda made: (bytearray, (bytes(made),))),
+    bytearray: Model(
+        lambda made: (bytearray, (bytes(made),)),
+        given=True,
+        restore=_refill_bytes,
+        alone=lambda made: not exports_buffer(made),
+    ),
     array.array: Model(
         lambda made: (_new_array, (made.typecode, made.tobytes())),
+        given=True,
+        restore=_refill_array,
         outside=frozenset({"buffer_info", "tofile", "fromfile"}),
+        alone=_unshared_array,
     ),
-    memoryview: Model(_view_made),
-    io.StringIO: Model(_text_made, shown=False, outside=_OF_FILES | {"newlines"}),
+    memoryview: Model(
+        _view_made, given=True, state=_view_state, own=_own_view, text=False, alone=_of_bytes
+    ),
+    io.StringIO: Model(
+        _text_made,
+        given=True,
+        restore=_set_stream,
+        shown=False,
+        outside=_OF_FILES | {"newlines"},
+        alone=_no_console,
+    ),
     io.BytesIO: Model(
-        lambda made: (_new_bytes, (_state(made),)), shown=False, outside=_OF_FILES
+        lambda made: (_new_bytes, (_state(made),)),
+        given=True,
+        restore=_set_stream,
+        shown=False,
+        outside=_OF_FILES,
+        alone=_unshared_stream,
     ),
     random.Random: Model(
         lambda made: (_new_random, (made.getstate(),)),
@@ -270,5 +380,5 @@ MODELS: dict[type, Model] = {
         shown=False,
         outside=frozenset({"_release_save", "_acquire_restore", "_recursion_count"}),
     ),
-    _HASH: Model(lambda made: (_copied, (made.copy(),)), shown=False),
+    **dict.fromkeys(_HASHES, _OF_HASHES),
 }  # fmt: skip

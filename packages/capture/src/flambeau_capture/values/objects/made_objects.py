@@ -1,16 +1,18 @@
-"""Objects of classes in C that the frame makes of known values.
+"""Objects of classes in C that the frame makes of known values, or is given in a known state.
 
 In: the call that makes one, calls of its methods. Out: `MadeObject`, which acts on an object of
-capture's own; `act`, a call on what is known. Invariant: the state of a made object is known at
-every instruction, and is nobody else's; where the object leaves the frame, generated code makes it
-anew in that state. What the clock, the locale, other threads or an address in memory decide is a
-graph break.
+capture's own; `act`, a call on what is known. Invariant: the state of such an object is known at
+every instruction: it is nobody else's, or the state in which it came is guarded; where it leaves
+the frame, generated code makes it anew in its state, or sets the program's to that. What the clock,
+the locale, other threads or an address in memory decide is a graph break.
 """
 
 from __future__ import annotations
 
 import contextlib
 import operator
+import sys
+import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from flambeau_capture.values.base import (
     Unreconstructible,
     Value,
 )
-from flambeau_capture.values.constant import LITERALS, Constant, KnownObject
+from flambeau_capture.values.constant import LITERALS, Constant, KnownObject, refuse_unknown
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.hashable_keys import Identity
 from flambeau_capture.values.containers.lists import ListValue
@@ -42,7 +44,8 @@ from flambeau_capture.values.iterators.builtin import (
     SequenceIterator,
 )
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
-from flambeau_capture.values.objects.made_models import MODELS, nothing_around
+from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.objects.made_models import BUFFERS, MODELS, nothing_around, state_of
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import already_tracked, wrap_known, wraps_type
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
@@ -52,24 +55,25 @@ _OF_ADDRESS = frozenset({"__repr__", "__str__", "__format__"})
 
 
 class MadeObject(KnownObject):
-    """`source`: of one that never changes, and that the program had already."""
+    """`source`: of one that the program had already, which was in the state `before`."""
 
     described = "{0.cls.__module__}.{0.cls.__qualname__} object made here"
     cls: type
     built_once = True
 
     def __init__(self, tx: Tracer, made: Any, source: Source | None = None) -> None:
-        self._made = made
         self.cls = type(made)
         self.model = MODELS[self.cls]
+        self._given = made
+        self._made = self.model.own(made) if source is not None and self.model.given else made
         self.source = source
         self.by: MadeBy | None = None  # of a view
         self._graph = tx.graph
         self._parts: list[Value] | None = None
         self._commit: Callable[[], None] | None = None
         if source is not None:
-            question = _Alike(self.cls, _state_of(made))
-            self._commit = partial(tx.guard, source, "CALL", question, f"is like {made!r}")
+            self._before = state_of(made)
+            self._commit = partial(self._assume, tx, source)
         elif self.model.fixed:
             self._parts = [answer(tx, part) for part in self.model.made(made)[1]]
 
@@ -81,6 +85,12 @@ class MadeObject(KnownObject):
             commit()
         return self._made
 
+    def _assume(self, tx: Tracer, source: Source) -> None:
+        question = _Alike(self.cls, self._before)
+        tx.guard(source, "CALL", question, f"is like {self._given!r}")
+        if self.cls in BUFFERS:
+            tx.require_own_memory()
+
     def as_python(self) -> Any:
         """A copy, which stays as it is; of one whose use depends on nothing else."""
         if not self.model.shown or self.model.around is not nothing_around:
@@ -90,6 +100,10 @@ class MadeObject(KnownObject):
         fn, args = self.model.made(self.object)
         return fn(*args)
 
+    def copied(self) -> Any:
+        """What a call may be tried on."""
+        return self.object if self.model.fixed else self.model.own(self.object)
+
     def as_key(self) -> Any:
         """What is equal, and has the same hash, as long as it can be a key."""
         return self.object if self.model.shown else Identity(self)
@@ -97,15 +111,28 @@ class MadeObject(KnownObject):
     def own_object(self) -> Any:
         if self.source is None:
             raise NotConcrete(self.describe())
-        return self.object
+        if self.is_changed():
+            raise NotConcrete(self.describe())
+        return self._given
+
+    def is_changed(self) -> bool:
+        """Whether one of the program's is no longer as it came."""
+        return not self.model.fixed and state_of(self.object) != self._before
 
     def changes(self, tx: Tracer) -> None:
         """Something may be done to it."""
         if self.model.fixed:
             return
-        tx.heap.changed()
+        if self.source is not None and tx.heap.writes_later():
+            self.unknown("messages may be on their way to it: use")
+        tx.heap.changed(self)
         if tx.graph is not self._graph:
             raise Break("FB0025", f"the body of a function uses {self.describe()}")
+
+    def check(self) -> None:
+        """Break where one of the program's was changed that cannot be set to a state."""
+        if self.source is not None and self.model.restore is None and self.is_changed():
+            self.unknown("a change")
 
     def truth(self, tx: Tracer) -> bool:
         return bool(act(tx, bool, [self]).value)  # type: ignore[attr-defined]
@@ -144,14 +171,17 @@ class MadeObject(KnownObject):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.model.outside or name in _NEVER:
-            self.unknown(f"attribute {name!r}")
+            found = find_in_class(self.cls, name)
+            if found is None or not isinstance(found[1], types.MethodDescriptorType):
+                self.unknown(f"attribute {name!r}")
+            return BoundMethod(self, name)  # the call is the break
         made = self._made if hasattr(self.cls, name) else self.object
         if callable(getattr(self.cls, name, None)) and not isinstance(getattr(made, name), type):
             found = getattr(made, name)
             return BoundMethod(self, name) if found.__self__ is made else wrap_known(tx, found)
-        read = partial(getattr, self.object, name)
-        if self.source is not None and type(read()) not in LITERALS:
-            return tx.wrap(read(), Attr(self.source, name))
+        part = getattr(self.object, name, None)
+        if self.source is not None and self.model.fixed and type(part) not in LITERALS:
+            return tx.wrap(part, Attr(self.source, name))
         return act(tx, getattr, [self, Constant(name)])
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
@@ -168,6 +198,8 @@ class MadeObject(KnownObject):
         if name in self.model.outside or name in _NEVER:
             self.unknown(f"method {name!r}")
         if not self.model.shown and name in _OF_ADDRESS | {"__hash__"}:
+            self.unknown(f"method {name!r}")
+        if not self.model.text and name in _OF_ADDRESS:
             self.unknown(f"method {name!r}")
         if name == "__iter__" and not args:
             return self if hasattr(self.cls, "__next__") else self.iterate(tx)
@@ -195,10 +227,16 @@ class MadeObject(KnownObject):
         with writer.building(self):
             writer.call(fn, parts)
 
+    def replay(self, writer: Any) -> None:
+        """Set the program's own to the state that it has here."""
+        if self.source is not None and self.model.restore is not None and self.is_changed():
+            _, args = self.model.made(self.object)
+            writer.do(self.model.restore, [self, *map(Constant, args)])
+
 
 @dataclass(frozen=True)
 class _Alike:
-    """A guard's question: an object that never changes is of a class, and in a state."""
+    """A guard's question: an object is of a class, and in a state."""
 
     kind: type
     state: Any
@@ -207,16 +245,9 @@ class _Alike:
         return (
             type(obj) is self.kind
             and MODELS[self.kind].plain(obj)
-            and _state_of(obj) == (self.state)
+            and MODELS[self.kind].alone(obj)
+            and state_of(obj) == self.state
         )
-
-
-def _state_of(made: Any) -> Any:
-    """What two objects that never change have in common exactly if they are alike."""
-    model = MODELS.get(type(made))
-    if model is None:
-        return made
-    return (type(made).__name__, *map(_state_of, model.made(made)[1]))
 
 
 # -- calls ------------------------------------------------------------------------------------
@@ -321,6 +352,7 @@ def act(
         plain = [given.of(arg) for arg in args]
         named = {name: given.of(arg) for name, arg in (kwargs or {}).items()}
     except NotConcrete as error:
+        refuse_unknown(tx, fn if method is None else _unbound(owner, method), args, kwargs or {})
         shown = getattr(fn, "__qualname__", None) or type(fn).__name__
         raise Break("FB0009", f"{shown} with {error}") from None
     if isinstance(owner, MadeObject) and method is not None:
@@ -342,12 +374,21 @@ def act(
         if given.drained:
             raise Break("FB0009", f"{fn} refuses what an iterator gives") from None
         given.write_back()
+        for each in given.made:
+            each.check()
         tx.raise_as_python(error)
     given.write_back()
+    for each in given.made:
+        each.check()
     value = given.value(found)
     if isinstance(value, MadeObject) and value.by is None and value.cls is memoryview:
         value.by = _view_by(fn, args, kwargs or {}, method)
     return value
+
+
+def _unbound(owner: Value | None, method: str) -> Any:
+    assert owner is not None
+    return BoundMethod(owner, method).unbound() or getattr(owner.cls, method)
 
 
 def _around(fn: Any) -> Callable[[Tracer], AbstractContextManager[None]]:
@@ -367,18 +408,28 @@ def _view_by(fn: Any, args: Args, kwargs: Kwargs, method: str | None) -> MadeBy 
     return MadeBy(by, (*args,), {**kwargs}) if fixed and by is not None else None
 
 
-@wraps_type(*(kind for kind, model in MODELS.items() if model.fixed))
-def wrap_fixed(tx: Tracer, obj: Any, source: Source) -> Value:
-    """An object of the program that never changes: what it is, is guarded once it is read."""
+@wraps_type(*(kind for kind, model in MODELS.items() if model.fixed or model.given))
+def wrap_known_state(tx: Tracer, obj: Any, source: Source) -> Value:
+    """An object of the program whose state is known: what it is, is guarded once it is read. One
+    that was seen in several states is data, as one that others may change is."""
     known = already_tracked(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))
-    another = not isinstance(source, ConstantSource) and tx.replaced(source, obj)
-    made: Value
-    if another or not MODELS[type(obj)].plain(obj):
-        made = OpaqueValue(obj, source)
-    else:
-        made = MadeObject(tx, obj, source)
-    tx.heap.know(obj, made)
-    return made
+    return tx.heap.value_of(obj, lambda: _by_state(tx, obj, source))
+
+
+def _by_state(tx: Tracer, obj: Any, source: Source) -> Value:
+    model = MODELS[type(obj)]
+    if not (model.plain(obj) and model.alone(obj)) or sys.getsizeof(obj) > _LARGE:
+        return OpaqueValue(obj, source)
+    try:
+        state = state_of(obj)
+    except NotConcrete:
+        return OpaqueValue(obj, source)
+    if not isinstance(source, ConstantSource) and tx.differs(source, state):
+        return OpaqueValue(obj, source)
+    return MadeObject(tx, obj, source)
+
+
+_LARGE = 1 << 12  # bytes, which a guard compares at every call

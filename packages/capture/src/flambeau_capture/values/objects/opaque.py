@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import operator
 import re
+import sys
 import types
 import typing
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.base import (
@@ -167,9 +169,16 @@ class PyModuleValue(Value):
         return tx.wrap(found, Attr(itself(self.module), name))
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if type(self.module) is not types.ModuleType or trusted_name(self.module.__name__):
+        scope = tx.scope_of(vars(self.module))
+        if self.module is sys and name in ("stdout", "stderr"):
+            if tx.heap.writes_later():  # messages that are to go to another stream
+                raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+            if value.source == Attr(itself(sys), name):  # as it was
+                scope.written.pop(name, None)
+                return
+        elif type(self.module) is not types.ModuleType or trusted_name(self.module.__name__):
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
-        tx.scope_of(vars(self.module)).store(tx, name, value)
+        scope.store(tx, name, value)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load_const(self.module)
@@ -198,8 +207,25 @@ def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
 class EnumMember(FrozenValue):
     """A member of an enum; one that is also a string or a number behaves as such."""
 
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(real, source)
+        self._written: dict[str, Value] = {}
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        """An attribute of its own, as flags keep what they have computed."""
+        found = find_in_class(type(self.real), name)
+        own = tx.heap.own_of(self.real) or tx.heap.own_of(type(self.real))
+        if own is not None or (found is not None and overrides_instance(found[1])):
+            self.unknown(f"assignment to attribute {name!r}")
+        if find_in_class(type(self.real), "__setattr__") != find_in_class(object, "__setattr__"):
+            self.unknown(f"assignment to attribute {name!r}")
+        self._written[name] = value
+        tx.heap.log(DeferredCall(setattr, [self, Constant(name), value]))
+
     def get_attr(self, tx: Tracer, name: str) -> Value:
         """What the enumeration itself says never changes; else as of any instance."""
+        if name in self._written:
+            return self._written[name]
         kind = type(self.real)
         found = find_in_class(kind, name)
         own_names = name[:1] == "_" == name[-1:]
