@@ -13,8 +13,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from flambeau_capture.frame.module_twins import ORIGINAL
+from torch.compiler import is_exporting
 from torch.nn import Module
 
 from flambeau.switching.stack import loaded
@@ -36,10 +36,11 @@ class OptimizedModule(Module):
         Module.__init__(self)
         Module.__setattr__(self, INSIDE, module)
 
+        run = twin.__call__
+
         @functools.wraps(module.forward)  # exporters read its code and signature
         def forward(*args: Any, **kwargs: Any) -> Any:
-            run = module if torch.compiler.is_exporting() else twin
-            return run(*args, **kwargs)
+            return (module if is_exporting() else run)(*args, **kwargs)
 
         self.__dict__.update(
             {
@@ -49,6 +50,19 @@ class OptimizedModule(Module):
                 "_torchdynamo_orig_callable": module.forward,
             }
         )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # what `Module.__call__` would do, in less time: hooks of all modules are for those inside
+        own = self.__dict__
+        if (
+            own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or own["_backward_hooks"]
+            or own["_backward_pre_hooks"]
+            or self._compiled_call_impl is not None
+        ):
+            return Module.__call__(self, *args, **kwargs)
+        return own["forward"](*args, **kwargs)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -103,6 +117,6 @@ class OptimizedModule(Module):
         return compiled_again(self.dynamo_ctx, copy.deepcopy(self._orig_mod, memo))
 
 
-def compiled_again(context: Callable[[Any], Any], module: torch.nn.Module) -> Any:
+def compiled_again(context: Callable[[Any], Any], module: Module) -> Any:
     """What copies and pickles are made by."""
     return context(module)
