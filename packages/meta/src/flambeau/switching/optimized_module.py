@@ -20,6 +20,8 @@ from torch.nn import Module
 from flambeau.switching.stack import loaded
 
 INSIDE = "_orig_mod"
+#: what `forward` calls, as long as it is the one that this class made
+_RUN = "__flambeau_run__"
 #: attributes that the module around has itself
 _OWN = frozenset({INSIDE, "dynamo_ctx", "forward", "_torchdynamo_orig_callable", "__dict__"})
 
@@ -36,17 +38,18 @@ class OptimizedModule(Module):
         Module.__init__(self)
         Module.__setattr__(self, INSIDE, module)
 
-        run = twin.__call__
+        run: Any = twin.__call__
 
         @functools.wraps(module.forward)  # exporters read its code and signature
         def forward(*args: Any, **kwargs: Any) -> Any:
-            return (module if is_exporting() else run)(*args, **kwargs)
+            return module(*args, **kwargs) if is_exporting() else run(*args, **kwargs)
 
         self.__dict__.update(
             {
                 ORIGINAL: module,
                 "dynamo_ctx": context,
                 "forward": forward,
+                _RUN: run,
                 "_torchdynamo_orig_callable": module.forward,
             }
         )
@@ -62,7 +65,10 @@ class OptimizedModule(Module):
             or self._compiled_call_impl is not None
         ):
             return Module.__call__(self, *args, **kwargs)
-        return own["forward"](*args, **kwargs)
+        run = own[_RUN]
+        if run is None or is_exporting():
+            run = own["forward"]
+        return run(*args, **kwargs)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -90,6 +96,7 @@ class OptimizedModule(Module):
         own = name in _OWN or hasattr(type(self), name) or "_modules" not in self.__dict__
         if own and name == "forward":
             self.__dict__[name] = value  # a module too, which is no part of this one
+            self.__dict__[_RUN] = None
         elif own or INSIDE not in self.__dict__["_modules"]:
             Module.__setattr__(self, name, value)
         else:
