@@ -87,10 +87,10 @@ def test_every_documented_name_of_configuration():
     assert rows.keys() - known == {"all others"}
 
 
-def test_what_is_read_of_the_configuration_says_what_it_becomes(monkeypatch):
+def test_what_is_read_of_the_configuration_says_what_it_becomes():
     rows = TABLES["Options and configuration", "name"]
-    monkeypatch.setattr(torch.compiler.config, "force_disable_caches", True)
-    assert translation.options_of_config()["inductor.disk_cache"] is False
+    with torch.compiler.config.patch(force_disable_caches=True):
+        assert translation.options_of_config()["inductor.disk_cache"] is False
     assert rows["force_disable_caches"] == "`disk_cache=False`"
     source = inspect.getsource(translation)
     for name in re.findall(r'_of_dynamo\("(\w+)"', source):

@@ -32,13 +32,11 @@ class OptimizedModule(Module):
     dynamo_ctx: compiles any other callable as this module was compiled.
     """
 
-    def __init__(
-        self, module: Module, twin: Callable[..., Any], context: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, module: Module, twin: Any, context: Callable[[Any], Any]) -> None:
         Module.__init__(self)
         Module.__setattr__(self, INSIDE, module)
 
-        run: Any = twin.__call__
+        run = twin.__call__
 
         @functools.wraps(module.forward)  # exporters read its code and signature
         def forward(*args: Any, **kwargs: Any) -> Any:
