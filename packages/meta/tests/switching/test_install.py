@@ -383,7 +383,8 @@ def test_a_class_is_compiled_as_torch_compiles_one(installed):
 
     assert isinstance(Doubling, type)
     assert Doubling()(torch.ones(2)).tolist() == [2, 2]
-    assert graphs(Doubling.__call__) == 1
+    for compiled in (Doubling, Doubling(), Doubling.__call__):
+        assert graphs(compiled) == 1
 
 
 @pytest.mark.sweep(2)

@@ -1,5 +1,6 @@
 """The tables of the documentation have a row for every name of torch's, with a word in it."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -72,3 +73,48 @@ def test_every_mode_option_and_variable():
 def test_every_name_of_torch_dynamo_that_is_replaced():
     rows = TABLES["torch._dynamo", "name"]
     assert set(install.NAMES[install.STACK["dynamo"]].split()) - rows.keys() == set()
+
+
+def test_every_public_name_of_torch_dynamo():
+    rows = TABLES["torch._dynamo", "name"]
+    assert _named_in("_dynamo/__init__.py", "__all__") - rows.keys() == set()
+
+
+def test_every_documented_name_of_configuration():
+    rows = TABLES["Options and configuration", "name"]
+    assert _named_in("compiler/config.py", "__all__") - rows.keys() == set()
+    known = _assigned_in("compiler/config.py") | _assigned_in("_dynamo/config.py")
+    assert rows.keys() - known == {"all others"}
+
+
+def test_what_is_read_of_the_configuration_says_what_it_becomes():
+    rows = TABLES["Options and configuration", "name"]
+    with torch.compiler.config.patch(force_disable_caches=True):
+        assert translation.options_of_config()["inductor.disk_cache"] is False
+    assert rows["force_disable_caches"] == "`disk_cache=False`"
+    source = inspect.getsource(translation)
+    for name in re.findall(r'_of_dynamo\("(\w+)"', source):
+        assert "not read" not in rows[name], name
+
+
+def _module(path):
+    """The code of a module of torch, which is not imported."""
+    return ast.parse((Path(torch.__file__).parent / path).read_text(encoding="utf-8"))
+
+
+def _named_in(path, name):
+    """The strings of a list that a module assigns to a name."""
+    for statement in _module(path).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return set(ast.literal_eval(statement.value))
+    raise AssertionError(f"{path} assigns no {name}")
+
+
+def _assigned_in(path):
+    """The names that a module assigns."""
+    found = set()
+    for statement in _module(path).body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = getattr(statement, "targets", None) or [statement.target]
+            found |= {ast.unparse(target) for target in targets}
+    return found

@@ -13,24 +13,22 @@ from typing import Any
 
 import torch
 
-from flambeau_capture import _torch_compat as compat
-
 ORIGINAL = "__flambeau_original__"
 NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
-_SLOTS = (ORIGINAL, "__flambeau_compiler__", "__flambeau_call__", NOTES)
+_SLOTS = (ORIGINAL, "__flambeau_compiler__", "__call__", NOTES)
 
 
 def twin_of(
     module: torch.nn.Module, around: Callable[[Any], Any], compiler: object = None
 ) -> torch.nn.Module:
     """A module, called by what is put `around` its call, that shares the state of the one given:
-    same `__dict__`, a subclass of its class. What is its own stands in slots: a class lives until
-    the collector runs, the module goes with the twin. The two are equal, so that what a library
+    same `__dict__`, a subclass of its class. What is its own stands in slots, its call too, which
+    Python finds there itself: a class lives until the collector runs, the module goes with the
+    twin. The two are equal, so that what a library
     keeps by module, in a table or a set, is that of both."""
     original = type(module)
     names = {
         "__slots__": (*_SLOTS,),
-        "__call__": _call_twin,
         "__reduce_ex__": _reduce_twin,
         "__deepcopy__": _copy_twin,
         "__eq__": _is_twin,
@@ -42,18 +40,16 @@ def twin_of(
     kind = type(original.__name__, (original,), names)
     twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
-    call = types.MethodType(around(original.__call__), module)
+    inner: Any = original.__call__
+    if isinstance(inner, types.MemberDescriptorType):  # of a twin: the call in its slot
+        bound = inner.__get__(module)
+        call = types.MethodType(around(bound.__func__), bound.__self__)
+    else:
+        call = types.MethodType(around(inner), module)
     values: tuple[object, ...] = (module, compiler, call, {})
     for name, value in zip(_SLOTS, values, strict=True):
         object.__setattr__(twin, name, value)
     return twin
-
-
-def _call_twin(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return self.__flambeau_call__(*args, **kwargs)
-
-
-setattr(_call_twin, compat.UNSEEN, True)
 
 
 def _reduce_twin(self: Any, protocol: Any) -> Any:

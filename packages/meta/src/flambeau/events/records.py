@@ -296,6 +296,9 @@ def recorders_of(compiled: Any = None) -> list[tuple[Any, RecordCollector]]:
         return list(_recorders.items())
     compiled = compat.compiled_form(compiled)
     recorder = recorder_of(compiled)
+    if recorder is None:  # a class that `torch.compile` was called for, or an instance of it
+        kind = compiled if isinstance(compiled, type) else type(compiled)
+        compiled, recorder = kind, recorder_of(kind.__dict__.get("__call__"))
     if recorder is None:
         raise TypeError(f"{compiled!r} is not something that flambeau.compile returned")
     return [(compiled, recorder)]

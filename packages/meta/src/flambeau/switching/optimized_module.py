@@ -13,13 +13,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from flambeau_capture.frame.module_twins import ORIGINAL
+from torch.compiler import is_exporting
 from torch.nn import Module
 
 from flambeau.switching.stack import loaded
 
 INSIDE = "_orig_mod"
+#: what `forward` calls, as long as it is the one that this class made
+_RUN = "__flambeau_run__"
 #: attributes that the module around has itself
 _OWN = frozenset({INSIDE, "dynamo_ctx", "forward", "_torchdynamo_orig_callable", "__dict__"})
 
@@ -30,25 +32,41 @@ class OptimizedModule(Module):
     dynamo_ctx: compiles any other callable as this module was compiled.
     """
 
-    def __init__(
-        self, module: Module, twin: Callable[..., Any], context: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, module: Module, twin: Any, context: Callable[[Any], Any]) -> None:
         Module.__init__(self)
         Module.__setattr__(self, INSIDE, module)
 
+        run = twin.__call__
+
         @functools.wraps(module.forward)  # exporters read its code and signature
         def forward(*args: Any, **kwargs: Any) -> Any:
-            run = module if torch.compiler.is_exporting() else twin
-            return run(*args, **kwargs)
+            return module(*args, **kwargs) if is_exporting() else run(*args, **kwargs)
 
         self.__dict__.update(
             {
                 ORIGINAL: module,
                 "dynamo_ctx": context,
                 "forward": forward,
+                _RUN: run,
                 "_torchdynamo_orig_callable": module.forward,
             }
         )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # what `Module.__call__` would do, in less time: hooks of all modules are for those inside
+        own = self.__dict__
+        if (
+            own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or own["_backward_hooks"]
+            or own["_backward_pre_hooks"]
+            or self._compiled_call_impl is not None
+        ):
+            return Module.__call__(self, *args, **kwargs)
+        run = own[_RUN]
+        if run is None or is_exporting():
+            run = own["forward"]
+        return run(*args, **kwargs)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -76,6 +94,7 @@ class OptimizedModule(Module):
         own = name in _OWN or hasattr(type(self), name) or "_modules" not in self.__dict__
         if own and name == "forward":
             self.__dict__[name] = value  # a module too, which is no part of this one
+            self.__dict__[_RUN] = None
         elif own or INSIDE not in self.__dict__["_modules"]:
             Module.__setattr__(self, name, value)
         else:
@@ -103,6 +122,6 @@ class OptimizedModule(Module):
         return compiled_again(self.dynamo_ctx, copy.deepcopy(self._orig_mod, memo))
 
 
-def compiled_again(context: Callable[[Any], Any], module: torch.nn.Module) -> Any:
+def compiled_again(context: Callable[[Any], Any], module: Module) -> Any:
     """What copies and pickles are made by."""
     return context(module)

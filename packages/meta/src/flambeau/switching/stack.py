@@ -14,6 +14,7 @@ from typing import Any
 
 #: modules of the stack, as the other modules of the folder call them
 STACK: Mapping[str, str] = {
+    "compiler config": "torch.compiler.config",
     "dynamo": "torch._dynamo",
     "dynamo config": "torch._dynamo.config",
     "inductor": "torch._inductor",

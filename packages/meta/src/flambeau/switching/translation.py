@@ -200,6 +200,8 @@ def options_of_config() -> dict[str, Any]:
         value = getattr(owner, last, row.usual)
         if row.name and value != row.usual:
             found |= _translated("", row, value)
+    if getattr(loaded("compiler config"), "force_disable_caches", False):
+        found["inductor.disk_cache"] = False
     limit = _of_dynamo("recompile_limit", 8)
     if limit != 8:
         found["capture.cache_size_limit"] = entries(limit)

@@ -51,6 +51,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (sized_by_data.pack, ("_pack_padded_sequence",)),
     (sized_by_data.pad_packed, ("_pad_packed_sequence",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),
+    (scalars.filled, scalars.FILLED),
     (scalars.pointwise_pair, ("addcdiv", "addcdiv_", "addcmul", "addcmul_")),
     (scalars.running_average, scalars.NORMS),
     (scalars.foreach_pair, ("_foreach_addcdiv_", "_foreach_addcmul_")),

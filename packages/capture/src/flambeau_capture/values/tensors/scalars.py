@@ -1,8 +1,8 @@
 """Scalar operands given as tensors or symbols.
 
-In: a call whose `value` or `alpha` is a tensor of no dimension, for which torch would read a Python
-number, or an index that is a symbol, which torch would fix. Out: the same by operators that take
-them. Invariant: the number is never read, so that nothing depends on it.
+In: a call whose `value`, `alpha` or `fill_value` is a tensor of no dimension, for which torch would
+read a Python number, or an index that is a symbol, which torch would fix. Out: the same by
+operators that take them. Invariant: the number is never read, so that nothing depends on it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 def _number(value: Value | None) -> TensorValue | None:
-    """A tensor of no dimension, of floating-point numbers."""
-    if isinstance(value, TensorValue) and value.fake.dim() == 0:
+    """A tensor of no dimension, of floating-point numbers, that torch takes for one."""
+    if isinstance(value, TensorValue) and value.fake.dim() == 0 and not value.fake.requires_grad:
         return value if value.fake.is_floating_point() else None
     return None
 
@@ -55,6 +55,25 @@ def scaled_add(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | Non
     if number is None or len(args) != 2:
         return None
     return _op(tx, name, args[0], _op(tx, "mul", args[1], number))
+
+
+_UNFILLED = {"full": torch.empty, "full_like": torch.empty_like, "new_full": "new_empty"}
+FILLED = tuple(_UNFILLED)
+_FACTORY = frozenset({"dtype", "device", "layout", "memory_format"})
+
+
+def filled(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`full_like(x, t)` as `empty_like(x).fill_(t)`."""
+    count = 3 if name == "new_full" else 2
+    if len(args) != count or not kwargs.keys() <= _FACTORY:
+        return None
+    *like, number = args
+    sizes = name == "full_like" or isinstance(like[-1], SequenceValue)  # torch takes no integer
+    if _number(number) is None or not sizes:
+        return None
+    made = _UNFILLED[name]
+    kind = "call_method" if isinstance(made, str) else "call_function"
+    return _op(tx, "fill_", graph_call(tx, kind, made, like, kwargs), number)
 
 
 def pointwise_pair(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
