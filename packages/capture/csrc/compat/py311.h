@@ -3,6 +3,7 @@
 #define FLAMBEAU_PY311_H
 
 #include "until_312.h"
+#include "until_313.h"
 
 static inline PyFunctionObject *
 frame_func(const struct _PyInterpreterFrame *frame)
