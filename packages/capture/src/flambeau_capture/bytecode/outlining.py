@@ -26,7 +26,7 @@ from flambeau_capture.bytecode.flow import (
     unbound_by_others,
 )
 from flambeau_capture.bytecode.instruction import Instruction, placed
-from flambeau_capture.bytecode.opcodes import FOLLOWERS, READS_SLOT, WRITES_SLOT
+from flambeau_capture.bytecode.opcodes import READS_SLOT, WRITES_SLOT
 from flambeau_capture.bytecode.stack import depths, stack_effect
 
 
@@ -133,7 +133,7 @@ class _Finder:
         for place, start in enumerate(order):
             if start in done or start not in self.at or self.suspends(start):
                 continue
-            if place and order[place - 1].opname in FOLLOWERS:
+            if place and order[place - 1].opname in self.body.table.followers:
                 continue
             found = self._largest(start, order[place + 1 :], done)
             if found is not None:
@@ -145,7 +145,7 @@ class _Finder:
         if best is not None:
             return best
         for last, end in pairwise([start, *rest]):
-            if end not in self.at or end in done or last.opname in FOLLOWERS:
+            if end not in self.at or end in done or last.opname in self.body.table.followers:
                 continue
             more = self.at[end] - self.at[start]
             gives = more == 1 and (end.opname in _GIVES or self._wraps(end))

@@ -21,7 +21,7 @@ from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count, decode
 from flambeau_capture.bytecode.flow import covering, live_at
 from flambeau_capture.bytecode.instruction import Instruction, at_line, placed
-from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
+from flambeau_capture.bytecode.opcodes import RUNNING, TERMINATORS
 from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
@@ -308,7 +308,7 @@ def _loop(level: Level, loop: Instruction) -> tuple[Road, ...]:
     end = spelling.end_for()
     loop.target = end[0]
     assert instruction.target is not None
-    skipped = {(3, 11): 0, (3, 12): 1}.get(VERSION, 2)
+    skipped = len(RUNNING.loop_end)
     exhausted = body.instructions[body.instructions.index(instruction.target) + skipped]
     return (
         Road((), following(body, instruction), (*level.slots, StackSlot.VALUE)),

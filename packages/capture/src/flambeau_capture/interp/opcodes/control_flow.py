@@ -16,7 +16,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.flow import ends_loop
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.bytecode.opcodes import RUNNING
 from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp import position_loops
 from flambeau_capture.interp.frame import ErrorState, Frame
@@ -228,8 +228,7 @@ def for_iter(frame: Frame, instruction: Instruction) -> None:
         return
     frame.pop()
     frame.jump(instruction.target)
-    if VERSION >= (3, 12):  # END_FOR (and 3.13's POP_TOP after it) is skipped
-        frame.position += 1 if VERSION == (3, 12) else 2
+    frame.position += len(RUNNING.loop_end)
 
 
 @opcode("RETURN_VALUE")

@@ -12,11 +12,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from flambeau_capture.bytecode.opcodes import OPCODES
+from flambeau_capture.bytecode.opcodes import SUPERINSTRUCTIONS, SUPPORTED, opcodes_of
 from flambeau_capture.interp.opcodes.registry import REGISTERED
 
 ABSENT, INTERPRETED, SPLIT, NEVER, BREAKS = "", "yes", "split", "not in code", "breaks"
-_SPLIT = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"})
 _NEVER = frozenset(
     {"CACHE", "EXTENDED_ARG", "RESERVED", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}
 )
@@ -24,7 +23,7 @@ _NEVER = frozenset(
 
 @dataclass(frozen=True)
 class Row:
-    """An opcode's state in each version, in the order of `OPCODES`, and a remark."""
+    """An opcode's state in each version, in the order of `SUPPORTED`, and a remark."""
 
     opname: str
     states: tuple[str, ...]
@@ -34,9 +33,10 @@ class Row:
 def table() -> list[Row]:
     """Every opcode of the supported versions, by name."""
     rows = []
-    for name in sorted(frozenset().union(*OPCODES.values())):
+    opcodes = {version: opcodes_of(version) for version in SUPPORTED}
+    for name in sorted(frozenset().union(*opcodes.values())):
         states = tuple(
-            _state(name, version) if name in names else ABSENT for version, names in OPCODES.items()
+            _state(name, version) if name in names else ABSENT for version, names in opcodes.items()
         )
         remarks = {row.breaks for row in REGISTERED.get(canonical(name), []) if row.breaks}
         rows.append(Row(name, states, "; ".join(sorted(remarks))))
@@ -54,7 +54,7 @@ def canonical(name: str) -> str:
 
 
 def _state(name: str, version: tuple[int, int]) -> str:
-    if name in _SPLIT:
+    if name in SUPERINSTRUCTIONS:
         return SPLIT
     if name in _NEVER or name.startswith("INSTRUMENTED_"):
         return NEVER
@@ -66,7 +66,7 @@ def _state(name: str, version: tuple[int, int]) -> str:
 
 def page() -> str:
     """The table in Markdown."""
-    versions = [".".join(map(str, version)) for version in OPCODES]
+    versions = [".".join(map(str, version)) for version in SUPPORTED]
     lines = [
         "# Opcodes",
         "",
