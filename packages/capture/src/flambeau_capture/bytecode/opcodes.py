@@ -120,6 +120,9 @@ _FOLLOWERS: Final[Mapping[str, Facts[str]]] = {
 #: A call's NULL lies above the callable, else below it.
 _NULL_ABOVE: Final[Facts[bool]] = {(3, 11): False, (3, 13): True}
 
+#: How far below the top WITH_EXCEPT_START finds the method that it calls.
+_EXIT_DEPTH: Final[Facts[int]] = {(3, 11): 4, (3, 14): 5}
+
 #: Opcodes that are written as another one with a fixed operand.
 _WRITTEN_AS: Final[Mapping[str, Facts[tuple[str, object]]]] = {
     "BINARY_SUBSCR": {(3, 14): ("BINARY_OP", "[]")},
@@ -203,6 +206,7 @@ class OpcodeTable:
     compare_masks: Mapping[str, int]
     followers: Mapping[str, str]
     null_above: bool
+    exit_depth: int
     backward: frozenset[str] = field(default=frozenset())
 
     def spec(self, opname: str) -> OpcodeSpec:
@@ -325,6 +329,7 @@ def opcode_table(version: Version) -> OpcodeTable:
         compare_masks=since(_COMPARE_MASKS, version) or {},
         followers={name: after for name, after in followers.items() if after is not None},
         null_above=bool(since(_NULL_ABOVE, version)),
+        exit_depth=since(_EXIT_DEPTH, version) or 0,
         backward=frozenset(back for _, back in directions.values() if back is not None),
     )
 

@@ -39,7 +39,7 @@ from flambeau_capture.emit.resume import (
     left,
     make_resumption,
 )
-from flambeau_capture.resume_runtime import Continue, drive
+from flambeau_capture.resume_runtime import Continue, drive, special_method
 from flambeau_capture.values.base import Value
 
 
@@ -299,7 +299,12 @@ def _spelled(level: Level) -> tuple[list[Instruction], Slots]:
     if opname in CALLS and instruction.arg is not None:
         return made, (*slots[: -(CALLS[opname] + instruction.arg)], StackSlot.VALUE)
     if opname == "CALL_FUNCTION_EX":
-        return made, (*slots[: -(3 + (int(instruction.arg or 0) & 1))], StackSlot.VALUE)
+        return made, (*slots[: stack_effect(instruction, jump=False) - 1], StackSlot.VALUE)
+    if opname == "LOAD_SPECIAL":
+        name = spelling.load_const(instruction.argval)
+        look_up = [*spelling.load_const(special_method), *spelling.swap(2), *spelling.push_null()]
+        called = [*look_up, *spelling.swap(2), *name, *spelling.call(2)]
+        return [*called, *spelling.callable_on_top()], (*slots[:-1], *_METHOD)
     return made, after(slots, stack_effect(instruction, jump=False))
 
 

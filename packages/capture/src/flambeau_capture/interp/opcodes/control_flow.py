@@ -19,7 +19,7 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import RUNNING
 from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp import position_loops
-from flambeau_capture.interp.frame import ErrorState, Frame
+from flambeau_capture.interp.frame import NULL, ErrorState, Frame
 from flambeau_capture.interp.if_conversion import convert
 from flambeau_capture.interp.opcodes.registry import opcode, operand
 from flambeau_capture.interp.opcodes.variables import global_value
@@ -343,13 +343,30 @@ def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
     prep_reraise_star(frame, instruction)
 
 
-@opcode("BEFORE_WITH")
+@opcode("BEFORE_WITH", until=(3, 13))
 def before_with(frame: Frame, instruction: Instruction) -> None:
     manager = frame.pop()
     manager = manager_of(manager) or manager
     enter = bound_method(frame, manager, "__enter__")
     frame.push(bound_method(frame, manager, "__exit__", " (missed __exit__ method)"))
     frame.push(frame.tx.call(enter, [], {}))
+
+
+@opcode("LOAD_SPECIAL", since=(3, 14))
+def load_special(frame: Frame, instruction: Instruction) -> None:
+    name, manager = str(instruction.argval), frame.pop()
+    manager = manager_of(manager) or manager
+    kind = "asynchronous context manager" if name.startswith("__a") else "context manager"
+    lack = f" (missed {name} method)"
+    if kind == "context manager" and manager_of(manager) is None:
+        if all(find_in_class(manager.cls, one) for one in ("__aenter__", "__aexit__")):
+            lack += _OTHER_WITH
+    frame.stack += (bound_method(frame, manager, name, lack, kind), NULL)
+
+
+_OTHER_WITH = (
+    " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
+)
 
 
 def bound_method(
@@ -374,6 +391,6 @@ def bound_method(
 
 @opcode("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, instruction: Instruction) -> None:
-    error, exit_method = frame.stack[-1], frame.stack[-4]
+    error, exit_method = frame.stack[-1], frame.stack[-RUNNING.exit_depth]
     kind = frame.tx.wrap_new(error.cls)
     frame.push(frame.tx.call(exit_method, [kind, error, TracebackValue(error)], {}))
