@@ -18,13 +18,7 @@ from typing import Any
 from flambeau_capture.bytecode.decode import CodeBody, local_slots
 from flambeau_capture.bytecode.flow import covering, positions_in
 from flambeau_capture.bytecode.instruction import NOWHERE, Instruction, SourcePositions
-from flambeau_capture.bytecode.opcodes import (
-    INVERSE,
-    RUNNING,
-    OpcodeSpec,
-    OpcodeTable,
-    OperandKind,
-)
+from flambeau_capture.bytecode.opcodes import INVERSE, RUNNING, OpcodeSpec, OpcodeTable, OperandKind
 from flambeau_capture.bytecode.pools import (
     AssembleError,
     ConstantPool,

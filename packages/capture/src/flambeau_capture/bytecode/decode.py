@@ -151,7 +151,7 @@ def _instruction(
         case OperandKind.LOCAL | OperandKind.CELL:
             argval = slots[index]
         case OperandKind.SMALL_INT:
-            return Instruction("LOAD_CONST", argval=arg)
+            return Instruction(opname, argval=arg)
         case kind if kind in table.operators:
             argval = table.operators[kind][index]
         case OperandKind.JUMP:

@@ -31,12 +31,25 @@ class UnsupportedPython(RuntimeError):
     """The running CPython's bytecode is not one that this package knows."""
 
 
-if VERSION not in SUPPORTED:
-    raise UnsupportedPython(
-        f"flambeau_capture reads the bytecode of CPython "
-        f"{', '.join(f'{one}.{two}' for one, two in SUPPORTED)}; "
-        f"this is {VERSION[0]}.{VERSION[1]}. Run it on one of those."
-    )
+def objection(version: Version, abiflags: str = "") -> str | None:
+    """Why this package does not run on a Python; None: it does."""
+    if version not in SUPPORTED:
+        known = ", ".join(f"{one}.{two}" for one, two in SUPPORTED)
+        return (
+            f"flambeau_capture reads the bytecode of CPython {known}; "
+            f"this is {version[0]}.{version[1]}. Run it on one of those."
+        )
+    if "t" in abiflags:
+        return (
+            "flambeau_capture needs the interpreter's lock; this is a free-threaded build. "
+            f"Run it on the usual build of Python {version[0]}.{version[1]}."
+        )
+    return None
+
+
+_OBJECTION = objection(VERSION, getattr(sys, "abiflags", ""))
+if _OBJECTION is not None:
+    raise UnsupportedPython(_OBJECTION)
 
 
 class OperandKind(Enum):
@@ -61,7 +74,7 @@ class OperandKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StackEffect:
-    """How an opcode changes the depth: a base, and (weight, shift, mask) of parts of the operand."""
+    """The change of depth by an opcode: a base, (weight, shift, mask) of parts of the operand."""
 
     base: int = 0
     terms: tuple[tuple[int, int, int], ...] = ()
@@ -89,7 +102,7 @@ class OpcodeSpec:
     jumping: StackEffect = StackEffect()
 
 
-# --- what a version has, where that is more than names and numbers ---------------------------------
+# --- what a version has, where that is more than names and numbers --------------------------------
 
 #: a fact by the version from which on it holds
 Facts = Mapping[Version, T]
@@ -130,7 +143,11 @@ _WRITTEN_AS: Final[Mapping[str, Facts[tuple[str, object]]]] = {
 }
 
 #: Opcodes that do what another does, faster or for those who watch.
-_READ_AS: Final[Mapping[str, str]] = {"LOAD_FAST_BORROW": "LOAD_FAST", "NOT_TAKEN": "NOP"}
+_READ_AS: Final[Mapping[str, str]] = {
+    "LOAD_FAST_BORROW": "LOAD_FAST",
+    "LOAD_SMALL_INT": "LOAD_CONST",
+    "NOT_TAKEN": "NOP",
+}
 
 #: Two plain instructions that 3.13's compiler writes as one: the high half byte is the first slot.
 SUPERINSTRUCTIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -147,7 +164,7 @@ def since(facts: Facts[T], version: Version) -> T | None:
     return found[-1] if found else None
 
 
-# --- what holds in every version -------------------------------------------------------------------
+# --- what holds in every version ------------------------------------------------------------------
 
 CONDITIONAL_SUFFIXES: Final = ("TRUE", "FALSE", "NONE", "NOT_NONE")
 
@@ -335,8 +352,3 @@ def opcode_table(version: Version) -> OpcodeTable:
 
 
 RUNNING: Final[OpcodeTable] = opcode_table(VERSION)
-
-
-def opcodes_of(version: Version) -> frozenset[str]:
-    """The names of what code of a version is made of, instrumented forms included."""
-    return frozenset(opcode_table(version).names.values())

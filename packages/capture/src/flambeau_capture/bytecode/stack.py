@@ -50,9 +50,7 @@ def number(instruction: Instruction) -> int:
     return value
 
 
-def entry_depth(
-    code: CodeType, flags: int | None = None, table: OpcodeTable = RUNNING
-) -> int:
+def entry_depth(code: CodeType, flags: int | None = None, table: OpcodeTable = RUNNING) -> int:
     """Depth at the first instruction: a generator's frame starts with the value sent to it.
 
     Up to 3.12 the compiler counts that value at entry, from 3.13 on at RETURN_GENERATOR.
@@ -94,7 +92,9 @@ def depths(body: CodeBody, *, entry: int | None = None) -> dict[Instruction, int
         if instruction.opname not in TERMINATORS:
             if instruction not in following:
                 raise StackError(f"control runs past the last instruction, {instruction!r}")
-            pending.append((following[instruction], _after(instruction, depth, body.table, jump=False)))
+            pending.append(
+                (following[instruction], _after(instruction, depth, body.table, jump=False))
+            )
         else:
             _after(instruction, depth, body.table, jump=False)
     return found

@@ -1,7 +1,8 @@
 """Records the code objects of a program, on the Python that compiles it.
 
-`python3.14 record.py program_3.14.txt > code_3.14.json`; it needs nothing but that Python. Of each code
-object: its fields, its positions (of how many units, and where), and its instructions as that Python's `dis` reads them.
+`python3.14 record.py program_3.14.txt > code_3.14.json`; it needs nothing but that Python. Of each
+code object: its fields, its positions (of how many units, and where), and its instructions as that
+Python's `dis` reads them.
 """
 
 from __future__ import annotations
