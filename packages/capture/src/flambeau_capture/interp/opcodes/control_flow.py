@@ -16,7 +16,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.flow import ends_loop
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import RUNNING
+from flambeau_capture.bytecode.opcodes import RUNNING, VERSION
 from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp import position_loops
 from flambeau_capture.interp.frame import NULL, ErrorState, Frame
@@ -31,7 +31,7 @@ from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.higher_order.context_managers import manager_of
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.objects import exception_groups
-from flambeau_capture.values.objects.attributes import class_attribute, find_in_class
+from flambeau_capture.values.objects.attributes import class_attribute, find_in_class, full_name
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -374,8 +374,8 @@ def bound_method(
 ) -> Value:
     """A method that `with` looks up; lack: what its error says more; kind: of protocol."""
     if manager_of(manager) is None and find_in_class(manager.cls, name) is None:
-        shown = f"'{manager.cls.__name__}' object"
-        words = f"{shown} does not support the {kind} protocol{lack}"
+        shown = manager.cls.__name__ if VERSION < (3, 14) else full_name(manager.cls)
+        words = f"'{shown}' object does not support the {kind} protocol{lack}"
         frame.tx.raise_error(TypeError, words)
     if isinstance(manager, ObjectValue):
         found = class_attribute(frame.tx, manager, manager.cls, name)

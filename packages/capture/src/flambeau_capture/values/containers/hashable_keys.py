@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
-from flambeau_capture.values.objects.attributes import ask, find_in_class
+from flambeau_capture.values.objects.attributes import ask, find_in_class, full_name
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
@@ -45,8 +46,29 @@ class ByMethods:
         return other.value is self.value or tx_equal(self.tx, self.value, other.value)
 
 
+def dict_key(tx: Tracer, value: Value) -> Hashable:
+    """What stands for a value as a key of a dict."""
+    return _placed_key(tx, value, "a dict key")
+
+
+def set_element(tx: Tracer, value: Value) -> Hashable:
+    """What stands for a value as an element of a set."""
+    return _placed_key(tx, value, "a set element")
+
+
+def _placed_key(tx: Tracer, value: Value, place: str) -> Hashable:
+    """From 3.14 on a value that cannot be hashed is refused with what it was to be."""
+    try:
+        return key_of(tx, value)
+    except UserError as error:
+        if VERSION < (3, 14) or error.value.cls is not TypeError:
+            raise
+        said = tx.call(tx.wrap_new(str), [error.value], {}).as_python()
+    tx.raise_error(TypeError, f"cannot use '{full_name(value.cls)}' as {place} ({said})")
+
+
 def key_of(tx: Tracer, value: Value) -> Hashable:
-    """What stands for a value as a key."""
+    """What stands for a value as a key, where it is hashed and not looked for."""
     if isinstance(value, Constant):
         return _hashable(tx, value.value)
     if isinstance(value, TupleValue):
