@@ -11,6 +11,7 @@
    recursion_refund(ts, n)        adds to what is left of nested C calls; returns what it added
    weak_target(r)                 a new reference to what r refers to, NULL when it died
    lookup_attr(o, name, &v)       1 found, 0 absent, -1 error
+   class_dict(t)                  a new reference to what a class holds itself
    type_has_tag(t)                the version tag of a class says that nothing of it has changed
    dict_tag(d)                    where a number lies that changes with all that is stored in a dict,
                                   for as long as the dict lives; NULL where none does */

@@ -11,6 +11,12 @@ frame_func(const struct _PyInterpreterFrame *frame)
     return frame->f_func;
 }
 
+static inline PyObject *
+class_dict(PyTypeObject *type)
+{
+    return Py_XNewRef(type->tp_dict);
+}
+
 static inline void
 frame_discard(PyThreadState *Py_UNUSED(tstate), struct _PyInterpreterFrame *Py_UNUSED(frame))
 {

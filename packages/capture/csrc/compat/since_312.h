@@ -4,6 +4,13 @@
 #ifndef FLAMBEAU_SINCE_312_H
 #define FLAMBEAU_SINCE_312_H
 
+/* The classes of the interpreter have theirs elsewhere than in `tp_dict`. */
+static inline PyObject *
+class_dict(PyTypeObject *type)
+{
+    return PyType_GetDict(type);
+}
+
 static inline void
 data_stack_pop(PyThreadState *tstate, struct _PyInterpreterFrame *frame)
 {

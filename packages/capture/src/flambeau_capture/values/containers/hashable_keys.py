@@ -7,7 +7,7 @@ whose equality runs other code is a graph break.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,6 +18,9 @@ from flambeau_capture.values.constant import Constant, constant_of, evaluate, is
 from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
 from flambeau_capture.values.objects.attributes import ask, find_in_class, full_name
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+
+
+KeyOf = Callable[[Tracer, Value], Hashable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,9 @@ _PLAIN = (int, float, bool, str, bytes, type(None))
 _MOST = 32  # keys that a number is compared with, one after the other
 
 
-def is_among(tx: Tracer, value: Value, keys: Collection[Hashable]) -> bool:
+def is_among(
+    tx: Tracer, value: Value, keys: Collection[Hashable], of: KeyOf = dict_key
+) -> bool:
     """Whether a value is one of the keys; an open number is compared with each, and stays open."""
     plain = len(keys) <= _MOST and all(type(key) in _PLAIN for key in keys)
     if plain and isinstance(value, SymbolValue):
@@ -108,7 +113,7 @@ def is_among(tx: Tracer, value: Value, keys: Collection[Hashable]) -> bool:
         equal = (tx.binary("==", value, Constant(number * 1)) for number in numbers)
         if not any(one.truth(tx) for one in equal):
             return False
-    return key_of(tx, value) in keys
+    return of(tx, value) in keys
 
 
 def _hashable(tx: Tracer, key: Any) -> Hashable:

@@ -124,7 +124,7 @@ class SetValue(BuiltinKind):
         return len(self._order)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        return is_among(tx, _member(tx, item), self._order)
+        return is_among(tx, _member(tx, item), self._order, set_element)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return KeysIterator(self, self.parts())
