@@ -23,14 +23,21 @@ from flambeau_capture.values.base import (
     Value,
     unpack,
 )
-from flambeau_capture.values.constant import Constant, constant_of, is_none, refuse
+from flambeau_capture.values.constant import (
+    Constant,
+    constant_of,
+    evaluate,
+    is_none,
+    nameless,
+    refuse,
+)
 from flambeau_capture.values.containers.hashable_keys import (
     dict_key,
     is_among,
     raise_key_error,
     raise_ordered_key_error,
 )
-from flambeau_capture.values.containers.sequences import Pending, TupleValue, too_many, tx_equal
+from flambeau_capture.values.containers.sequences import Pending, TupleValue, tx_equal
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import KeysIterator, SequenceIterator
 from flambeau_capture.values.objects.attributes import find_in_class
@@ -307,14 +314,15 @@ def _pair(tx: Tracer, index: int, pair: Value, ordered: bool) -> list[Value]:
             raise
         refused = True
     if refused and not ordered:
-        tx.raise_error(TypeError, f"cannot convert {element} to a sequence")
+        before: list[Any] = [(0, 0)] * index
+        evaluate(tx, lambda: dict([*before, nameless(pair)]))
     if len(parts) == 2:
         return parts
     if not ordered:
         tx.raise_error(ValueError, f"{element} has length {len(parts)}; 2 is required")
     had = "1 value" if parts else "0 values"
     few = f"need more than {had} to unpack"
-    tx.raise_error(ValueError, too_many(tx, pair, 2) if parts[2:] else few)
+    tx.raise_error(ValueError, "too many values to unpack (expected 2)" if parts[2:] else few)
 
 
 def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> Iterator[tuple[Value, Value]]:

@@ -19,7 +19,6 @@ from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
 from flambeau_capture.values.objects.attributes import ask, find_in_class, full_name
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
-
 KeyOf = Callable[[Tracer, Value], Hashable]
 
 
@@ -103,9 +102,7 @@ _PLAIN = (int, float, bool, str, bytes, type(None))
 _MOST = 32  # keys that a number is compared with, one after the other
 
 
-def is_among(
-    tx: Tracer, value: Value, keys: Collection[Hashable], of: KeyOf = dict_key
-) -> bool:
+def is_among(tx: Tracer, value: Value, keys: Collection[Hashable], of: KeyOf = dict_key) -> bool:
     """Whether a value is one of the keys; an open number is compared with each, and stays open."""
     plain = len(keys) <= _MOST and all(type(key) in _PLAIN for key in keys)
     if plain and isinstance(value, SymbolValue):

@@ -277,11 +277,11 @@ def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
 
 #: attributes that are no entries of `__dict__`
 _HIDDEN = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__",
-           "__annotate__", "__defaults__", "__kwdefaults__")  # fmt: skip
+           "__annotate__", "__type_params__", "__defaults__", "__kwdefaults__")  # fmt: skip
 #: what a function made by code has of that code and of what it was made with
-_OF_CODE = frozenset({"__doc__", "__module__", "__annotations__", "__annotate__"}.intersection(
-    vars(types.FunctionType)
-))  # fmt: skip
+_OF_CODE = frozenset(
+    {"__doc__", "__module__", "__annotations__", "__annotate__", "__type_params__"}
+).intersection(vars(types.FunctionType))
 #: what nothing but a look at the function shows
 _WORDS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 #: what a function keeps elsewhere than in `__dict__`, and what of it may be any value of its class
@@ -298,6 +298,8 @@ _PARTS: dict[str, Callable[[FunctionValue, Any], Value]] = {
 
 
 def _new_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
+    if name == "__type_params__":  # to give it others ends the graph
+        return tx.wrap_new(())
     if name == "__annotate__":
         return Constant(None) if fn.annotate is None else fn.annotate
     if name == "__annotations__" and fn.annotate is not None:

@@ -300,7 +300,8 @@ def _model_of_cell(tx: Tracer, owner: FunctionValue, cell: CellValue) -> types.C
     if owner.name != "__annotate__" or content is None:
         return types.CellType()
     if isinstance(content, DictValue):  # of the names of a class: not of its functions
-        entries = [(k, v) for k, v in content.entries() if not isinstance(v, FunctionValue)]
+        made = FunctionValue | CellValue
+        entries = [(k, v) for k, v in content.entries() if not isinstance(v, made)]
         return types.CellType({k.as_python(): model_of(tx, v, "a name") for k, v in entries})
     return types.CellType(model_of(tx, content, "what an annotation names"))
 
