@@ -1,6 +1,6 @@
 /* Numbers that change with what a dict holds, on a CPython whose dicts have no version tag.
 
-   A dict that a guard has read is watched (PyDict_Watch): CPython tells of each change before it is
+   A dict that a guard has read is watched (PyDict_Watch): CPython calls back before each change is
    made, and its number goes up. A number outlives its dict, because a region may still look at it:
    another dict takes it over, and it never goes back to what it was. */
 #include "flambeau.h"
@@ -62,7 +62,7 @@ dict_tag(PyObject *dict)
     }
     spares = number == spares ? number->next : spares;
     if (_Py_hashtable_set(numbers, dict, number) < 0) {
-        return NULL; /* a number less, and a dict whose changes are told to nobody */
+        return NULL; /* a number less, and a dict that is watched for nothing */
     }
     return &number->tag;
 }

@@ -28,8 +28,8 @@ static inline PyObject **
 frame_values(struct _PyInterpreterFrame *frame, Py_ssize_t count, PyObject **room)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
-        _PyStackRef held = frame->localsplus[i];
-        room[i] = PyStackRef_IsNull(held) ? NULL : PyStackRef_AsPyObjectBorrow(held);
+        _PyStackRef slot = frame->localsplus[i];
+        room[i] = PyStackRef_IsNull(slot) ? NULL : PyStackRef_AsPyObjectBorrow(slot);
     }
     return room;
 }
@@ -38,9 +38,9 @@ static inline PyObject **
 frame_take(struct _PyInterpreterFrame *frame, Py_ssize_t count, PyObject **room)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
-        _PyStackRef held = frame->localsplus[i];
+        _PyStackRef slot = frame->localsplus[i];
         frame->localsplus[i] = PyStackRef_NULL;
-        room[i] = PyStackRef_IsNull(held) ? NULL : PyStackRef_AsPyObjectSteal(held);
+        room[i] = PyStackRef_IsNull(slot) ? NULL : PyStackRef_AsPyObjectSteal(slot);
     }
     return room;
 }

@@ -54,7 +54,7 @@ def shown(value):
 
 STATEMENTS = (
     "try:\n    {act}\nexcept ValueError, KeyError:\n    r.append(1)",
-    "try:\n    {act}\nexcept (ValueError, KeyError) as e:\n    r.append(e.args)\nelse:\n    opaque()",
+    "try:\n    {act}\nexcept (ValueError, KeyError) as e:\n    r.append(e.args)\nelse:\n    pass",
     "try:\n    {act}\nexcept* ValueError, KeyError:\n    r.append(3)",
     "with Manager() as m:\n    r.append(m)\n    {act}",
     "with Manager(True) as m, Manager():\n    opaque()\n    {act}\nr.append(m.said)",

@@ -4,7 +4,7 @@ In: a version of Python, and what `tables/` has written down of it (by tools/opc
 `OpcodeTable`: rows by name and by number, the concrete spelling of direction-free jumps, what is
 read as something else, and the facts of a version that decoding, assembling and the analyses need;
 `RUNNING` is that of the running one. Invariant: what differs between versions is a row of a table
-here or a line in `tables/`; nothing else asks for the version of Python to know its bytecode.
+here or a line in `tables/`; nothing else depends on the version of Python to know its bytecode.
 Source: Lib/dis.py, Lib/opcode.py and Python/bytecodes.c of the versions.
 """
 
