@@ -50,7 +50,7 @@ MODEL_FILES = ("pillow", "pyyaml", "huggingface_hub", "safetensors")
 RESULTS = ROOT / "benchmarks" / "results"
 #: unpacked beside torch, without what they declare: that comes with what needs them
 LARGE = ("triton", "scipy", "scikit-learn", "transformers", "onnxruntime", "onnx")
-OTHER_PYTHONS = ("3.12", "3.13")
+OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 #: of the campaign on another Python: the families whose programs are made of Python's statements
 CAMPAIGN_SLICE = (
     "--families", "language,classes,library,state,autograd,hooks", "--minutes", "5",

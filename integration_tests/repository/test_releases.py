@@ -131,10 +131,10 @@ def test_every_package_says_whose_it_is_and_where_it_runs(package):
     assert said["license"] == "BSD-3-Clause" and said["authors"] and said["description"]
     assert (releases.ROOT / "packages" / package / "LICENSE").exists()
     assert (releases.ROOT / "packages" / package / said["readme"]).exists()
-    versions = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)}
+    versions = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13, 14)}
     assert versions | {"Typing :: Typed"} <= set(said["classifiers"])
     pythons = SpecifierSet(said["requires-python"])
-    assert all(pythons.contains(f"3.{minor}.1") for minor in (11, 12, 13))
+    assert all(pythons.contains(f"3.{minor}.1") for minor in (11, 12, 13, 14))
     siblings = releases.sibling_ranges(releases.ROOT, package)
     for sibling in siblings:  # else an installer finds out halfway that there is no such wheel
         bound = SpecifierSet(releases.project(releases.ROOT, sibling)["requires-python"])

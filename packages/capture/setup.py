@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 SOURCES = [
     "csrc/module.c",
     "csrc/hook.c",
+    "csrc/dict_watch.c",
     "csrc/cache.c",
     "csrc/entry.c",
     "csrc/entry_choice.c",
@@ -37,9 +38,13 @@ HEADERS = [
     "csrc/compat/compat.h",
     "csrc/compat/py311.h",
     "csrc/compat/py312.h",
+    "csrc/compat/py312_313.h",
     "csrc/compat/py313.h",
+    "csrc/compat/py314.h",
     "csrc/compat/since_312.h",
+    "csrc/compat/since_313.h",
     "csrc/compat/until_312.h",
+    "csrc/compat/until_313.h",
 ]
 
 setup(

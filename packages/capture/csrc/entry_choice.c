@@ -10,8 +10,9 @@ entry_holds(ThreadState *thread, EntryObject *entry, struct _PyInterpreterFrame 
         return 1;
     }
     PyFunctionObject *func = frame_func(frame);
-    GuardScope scope = {frame->localsplus, entry->nargs, func->func_closure, func->func_globals,
-                        func->func_builtins};
+    PyObject *room[frame_room(entry->nargs)];
+    GuardScope scope = {frame_values(frame, entry->nargs, room), entry->nargs, func->func_closure,
+                        func->func_globals, func->func_builtins};
     /* a property read by a guard may run Python: it is not to be captured */
     FrameCacheObject *active = thread->active;
     thread->active = NULL;
@@ -76,16 +77,17 @@ frame_variables(struct _PyInterpreterFrame *frame, PyObject **locals, PyObject *
     PyObject *closure = frame_func(frame)->func_closure;
     PyObject *names = PyCode_GetVarnames(code);
     PyObject *free_names = PyCode_GetFreevars(code);
+    Py_ssize_t count = code_argument_count(code);
+    PyObject *room[frame_room(count)];
+    PyObject **values = frame_values(frame, count, room);
     int done = -1;
     *locals = PyDict_New();
     *free = PyDict_New();
     if (names == NULL || free_names == NULL || *locals == NULL || *free == NULL) {
         goto end;
     }
-    Py_ssize_t count = code_argument_count(code);
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (frame->localsplus[i] != NULL &&
-            fill_names(*locals, names, i, frame->localsplus[i]) < 0) {
+        if (values[i] != NULL && fill_names(*locals, names, i, values[i]) < 0) {
             goto end;
         }
     }

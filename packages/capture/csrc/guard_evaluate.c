@@ -59,8 +59,19 @@ key_at(PyObject *value, Py_ssize_t index)
 static int
 class_has(PyObject *value, PyObject *name)
 {
-    PyObject *dict = PyType_Check(value) ? ((PyTypeObject *)value)->tp_dict : NULL;
-    return dict == NULL ? -1 : PyDict_Contains(dict, name);
+    PyObject *dict = PyType_Check(value) ? class_dict((PyTypeObject *)value) : NULL;
+    int has = dict == NULL ? -1 : PyDict_Contains(dict, name);
+    Py_XDECREF(dict);
+    return has;
+}
+
+static PyObject *
+class_entry(PyObject *value, PyObject *name)
+{
+    PyObject *dict = PyType_Check(value) ? class_dict((PyTypeObject *)value) : NULL;
+    PyObject *found = dict == NULL ? NULL : dict_get(dict, name);
+    Py_XDECREF(dict);
+    return found;
 }
 
 PyObject *
@@ -91,9 +102,7 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
     case ACCESS_INSTANCE_ATTR:
         return instance_attr(value, step->object);
     case ACCESS_CLASS_ENTRY:
-        return class_has(value, step->object) == 1
-                   ? dict_get(((PyTypeObject *)value)->tp_dict, step->object)
-                   : NULL;
+        return class_entry(value, step->object);
     case ACCESS_CLASS_OF:
         return Py_NewRef((PyObject *)Py_TYPE(value));
     case ACCESS_LIST_ITEM:

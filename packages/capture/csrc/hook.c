@@ -267,10 +267,14 @@ run_entry(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame
     PyObject *result = NULL;
     PyFunctionObject *shadow = shadow_function(entry, frame_func(frame));
     if (shadow != NULL) {
+        PyObject *room[frame_room(entry->nargs)];
+        PyObject **values = frame_take(frame, entry->nargs, room);
         thread->direct = entry->twin;
-        result = call_handing_over(thread, (PyObject *)shadow, entry->twin, frame->localsplus,
-                                   entry->nargs);
+        result = call_handing_over(thread, (PyObject *)shadow, entry->twin, values, entry->nargs);
         thread->direct = NULL;
+        for (Py_ssize_t i = 0; i < entry->nargs; i++) {
+            Py_CLEAR(values[i]); /* where the function was never entered */
+        }
         Py_CLEAR(shadow->func_closure);
         Py_DECREF(shadow);
     }

@@ -1,6 +1,14 @@
 /* The recorder of witnesses; every word stands once, with all the facts that hang on it. */
 #include "recorder.h"
 
+/* The low bits of an address say little: objects lie at multiples of sixteen. */
+static inline size_t
+address_hash(const void *address)
+{
+    uintptr_t bits = (uintptr_t)address;
+    return (size_t)(bits >> 4 | bits << (8 * sizeof(bits) - 4));
+}
+
 static PyObject *
 kept_object(const Region *region, PyObject *holder)
 {
@@ -26,7 +34,7 @@ bucket_of_kept(Recorder *r, PyObject *object)
             *bucket_of_kept(r, kept_object(r->region, r->region->kept.at[i])) = (int)i + 1;
         }
     }
-    size_t at = _Py_HashPointer(object) % r->kept_bucket_count;
+    size_t at = address_hash(object) % r->kept_bucket_count;
     for (; r->kept_buckets[at] != 0; at = (at + 1) % r->kept_bucket_count) {
         if (kept_object(r->region, r->region->kept.at[r->kept_buckets[at] - 1]) == object) {
             break;
@@ -71,7 +79,7 @@ more_buckets(Recorder *r)
     r->buckets = buckets;
     r->bucket_count = count;
     for (Py_ssize_t i = 0; i < r->region->words.count; i++) {
-        size_t at = _Py_HashPointer(r->region->words.at[i].address);
+        size_t at = address_hash(r->region->words.at[i].address);
         while (buckets[at % count] != 0) {
             at++;
         }
@@ -89,7 +97,7 @@ note_word(Recorder *r, const void *address, uint64_t expected)
         r->failed = 1;
         return -1;
     }
-    size_t at = _Py_HashPointer(address);
+    size_t at = address_hash(address);
     for (; r->buckets[at % r->bucket_count] != 0; at++) {
         int known = r->buckets[at % r->bucket_count] - 1;
         if (region->words.at[known].address == address) {
@@ -145,7 +153,9 @@ void
 note_dict_fact(Recorder *r, PyObject *dict, Fact made)
 {
     made.owner = dict;
-    note_fact(r, note_word(r, &((PyDictObject *)dict)->ma_version_tag, dict_version(dict)), made);
+    const uint64_t *tag = dict_tag(dict);
+    const void *word = tag != NULL ? (const void *)tag : &((PyDictObject *)dict)->ma_used;
+    note_fact(r, note_word(r, word, dict_version(dict)), made);
 }
 
 /* What a dict holds for a key, borrowed; an error of the key's own code is the caller's. */

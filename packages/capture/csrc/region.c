@@ -129,17 +129,15 @@ word_at(const void *address)
 uint64_t
 dict_version(PyObject *dict)
 {
-    return dict_tag_is_kept(dict) ? ((PyDictObject *)dict)->ma_version_tag : NEVER;
+    const uint64_t *tag = dict_tag(dict);
+    return tag != NULL ? *tag : NEVER;
 }
 
 /* The tag with the padding after it. */
 uint64_t
 type_version(PyTypeObject *type)
 {
-    if (type->tp_version_tag == 0 || !PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
-        return NEVER;
-    }
-    return word_at(&type->tp_version_tag);
+    return type_has_tag(type) ? word_at(&type->tp_version_tag) : NEVER;
 }
 
 PyObject *

@@ -3,11 +3,18 @@
 #define FLAMBEAU_PY311_H
 
 #include "until_312.h"
+#include "until_313.h"
 
 static inline PyFunctionObject *
 frame_func(const struct _PyInterpreterFrame *frame)
 {
     return frame->f_func;
+}
+
+static inline PyObject *
+class_dict(PyTypeObject *type)
+{
+    return Py_XNewRef(type->tp_dict);
 }
 
 static inline void

@@ -3,6 +3,8 @@
 #define FLAMBEAU_PY312_H
 
 #include "until_312.h"
+#include "until_313.h"
 #include "since_312.h"
+#include "py312_313.h"
 
 #endif

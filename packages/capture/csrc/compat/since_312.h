@@ -1,13 +1,14 @@
-/* CPython 3.12 and 3.13: the evaluation function itself clears the frame and takes it off the
-   thread's data stack. Nothing has run in the frames discarded here, so they hold arguments only:
-   no cell, no evaluation stack, no frame object. Both versions count nested C calls, too. */
+/* CPython 3.12 on: the evaluation function itself clears the frame and takes it off the thread's
+   data stack. Nothing has run in the frames discarded here, so they hold arguments only: no cell, no
+   evaluation stack, no frame object. */
 #ifndef FLAMBEAU_SINCE_312_H
 #define FLAMBEAU_SINCE_312_H
 
-static inline PyFunctionObject *
-frame_func(const struct _PyInterpreterFrame *frame)
+/* The classes of the interpreter have theirs elsewhere than in `tp_dict`. */
+static inline PyObject *
+class_dict(PyTypeObject *type)
 {
-    return (PyFunctionObject *)frame->f_funcobj;
+    return PyType_GetDict(type);
 }
 
 static inline void
@@ -28,32 +29,6 @@ data_stack_pop(PyThreadState *tstate, struct _PyInterpreterFrame *frame)
     PyObjectArenaAllocator arena;
     PyObject_GetArenaAllocator(&arena);
     arena.free(arena.ctx, chunk, chunk->size);
-}
-
-/* A call that goes through an evaluation function is also counted against a fixed number of
-   nested C calls (1500 in 3.12.1, two a call), which a plain call is not. Hands units back. */
-static inline int
-recursion_refund(PyThreadState *tstate, int units)
-{
-    tstate->c_recursion_remaining += units;
-    return units;
-}
-
-static inline void
-frame_discard(PyThreadState *tstate, struct _PyInterpreterFrame *frame)
-{
-    PyObject *code = (PyObject *)frame_code(frame);
-    int used = frame->stacktop;
-    for (int i = 0; i < used; i++) {
-        PyObject *value = frame->localsplus[i];
-        frame->localsplus[i] = NULL;
-        Py_XDECREF(value);
-    }
-    Py_XDECREF((PyObject *)frame->frame_obj);
-    Py_XDECREF(frame->f_locals);
-    Py_DECREF(frame->f_funcobj);
-    Py_DECREF(code);
-    data_stack_pop(tstate, frame);
 }
 
 #endif

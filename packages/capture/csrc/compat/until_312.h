@@ -22,9 +22,9 @@ lookup_attr(PyObject *object, PyObject *name, PyObject **value)
 }
 
 static inline int
-dict_tag_is_kept(PyObject *Py_UNUSED(dict))
+dict_is_of_object(PyObject *Py_UNUSED(dict))
 {
-    return 1;
+    return 0;
 }
 
 #endif

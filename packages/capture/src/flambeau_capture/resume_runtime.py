@@ -42,6 +42,30 @@ def is_completed(result: object) -> bool:
 __all__ = ["CALLEE", "Completed", "Continue", "drive", "is_completed"]
 
 
+def special_method(owner: Any, name: str) -> Any:
+    """A method of `with` or `async with`, bound, as they look it up: of the class."""
+    kind = type(owner)
+    holder = next((one for one in kind.__mro__ if name in vars(one)), None)
+    if holder is None:
+        _refuse(owner, name)
+    found = vars(holder)[name]
+    bind = getattr(type(found), "__get__", None)
+    return found if bind is None else bind(found, owner, kind)
+
+
+def _refuse(owner: Any, name: str) -> None:
+    """What CPython says of an object without that method. Nothing is called of one without."""
+
+    async def enter() -> None:
+        async with owner:
+            pass
+
+    if name.startswith("__a"):
+        enter().send(None)
+    with owner:
+        pass
+
+
 def is_empty(cell: types.CellType) -> bool:
     """The question of a guard, and of generated code: does a cell hold nothing?"""
     try:

@@ -9,7 +9,7 @@ from bytecode_meaning import function, meaning
 from flambeau_capture.bytecode import AssembleError, CodeBody, Region, assemble, blocks, decode
 from flambeau_capture.bytecode import spelling as s
 from flambeau_capture.bytecode.flow import covering, keep, remove_dead_code
-from flambeau_capture.bytecode.opcodes import FOLLOWERS, TERMINATORS
+from flambeau_capture.bytecode.opcodes import RUNNING, TERMINATORS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,7 +132,7 @@ def agrees(made, original):
 
 def gaps(body: CodeBody) -> list[int]:
     """Where an instruction may be put between two that need not be neighbours."""
-    fixed = {i + 1 for i, one in enumerate(body.instructions) if one.opname in FOLLOWERS}
+    fixed = {i + 1 for i, one in enumerate(body.instructions) if one.opname in RUNNING.followers}
     return [i for i in range(1, len(body.instructions)) if i not in fixed]
 
 

@@ -24,7 +24,7 @@ from packaging.specifiers import SpecifierSet
 
 from flambeau import _versions
 
-PYTHONS = SpecifierSet(">=3.11,<3.14")
+PYTHONS = SpecifierSet(">=3.11,<3.15")
 TORCHES = SpecifierSet(">=2.11,<2.15")
 OPENMP_PROGRAM = '#include <omp.h>\nextern "C" int threads() { return omp_get_max_threads(); }\n'
 
@@ -56,7 +56,10 @@ def _judged(
 def python() -> Iterator[Finding]:
     """The interpreter: capture knows the bytecode of some versions only."""
     version, advice = platform.python_version(), f"use a Python of {PYTHONS}"
-    fits = PYTHONS.contains(version, prereleases=True)
+    if "t" in getattr(sys, "abiflags", ""):
+        version += ", without the interpreter's lock"
+        advice = f"use the usual build of a Python of {PYTHONS}"
+    fits = PYTHONS.contains(platform.python_version(), prereleases=True) and "," not in version
     yield _judged("python", fits, version, advice, level="error")
 
 

@@ -87,7 +87,7 @@ def leave_modes(error: BaseException) -> None:
     """Leave, last first, the modes that the code of a graph had entered where this was raised."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
-        held: dict[Any, Any] = frame.f_locals
+        held: dict[Any, Any] = {**frame.f_locals}
         if not frame.f_code.co_filename.startswith(_GRAPH_FILES):
             runs = held.get("self")
             held = runs.env if isinstance(runs, torch.fx.Interpreter) else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import NONE, Constant
 from flambeau_capture.values.functions.call_rules import handles
@@ -38,6 +39,13 @@ _RECEIVED = {
 }
 
 
+_NOT_AWAITED = (
+    "object {} can't be used in 'await' expression"
+    if VERSION < (3, 14)
+    else "'{}' object can't be awaited"
+)
+
+
 def awaited(tx: Tracer, value: Value, place: int = 0) -> IteratorValue:
     """What `await` of a value goes over."""
     if isinstance(value, CoroutineValue):
@@ -46,7 +54,7 @@ def awaited(tx: Tracer, value: Value, place: int = 0) -> IteratorValue:
         return value
     if find_in_class(value.cls, "__await__") is None:
         shown = value.cls.__name__
-        said = _RECEIVED.get(place, "object {} can't be used in 'await' expression")
+        said = _RECEIVED.get(place, _NOT_AWAITED)
         tx.raise_error(TypeError, said.format(shown))
     found = _ask(tx, value, "__await__")
     if isinstance(found, CoroutineValue):

@@ -18,20 +18,7 @@ from typing import Any
 from flambeau_capture.bytecode.decode import CodeBody, local_slots
 from flambeau_capture.bytecode.flow import covering, positions_in
 from flambeau_capture.bytecode.instruction import NOWHERE, Instruction, SourcePositions
-from flambeau_capture.bytecode.opcodes import (
-    BACKWARD,
-    CHECKED_LOAD,
-    COMPARE_MASKS,
-    COMPARE_OPERATORS,
-    DIRECTIONS,
-    FOLLOWERS,
-    FOR_ITER_TARGET,
-    INVERSE,
-    OPERATORS,
-    OpcodeSpec,
-    OperandKind,
-    spec,
-)
+from flambeau_capture.bytecode.opcodes import INVERSE, RUNNING, OpcodeSpec, OpcodeTable, OperandKind
 from flambeau_capture.bytecode.pools import (
     AssembleError,
     ConstantPool,
@@ -132,7 +119,6 @@ def _big_endian(out: bytearray, value: int, *, first: bool = False) -> None:
     out.extend(groups)
 
 
-_EXTENDED_ARG = spec("EXTENDED_ARG").code
 _OR_POP = ("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
 
 
@@ -165,6 +151,7 @@ def lay_out(
     instructions: Sequence[Instruction],
     operands: Mapping[Instruction, int],
     opnames: Mapping[Instruction, str],
+    table: OpcodeTable = RUNNING,
 ) -> CodeLayout:
     """Place the instructions.
 
@@ -176,51 +163,48 @@ def lay_out(
     for index, instruction in enumerate(instructions):
         if instruction.target is None:
             opname = opnames.get(instruction, instruction.opname)
-            groups.append([_Op(spec(opname), operands[instruction])])
+            groups.append([_Op(table.spec(opname), operands[instruction])])
         else:
             backward = where[instruction.target] <= index
-            groups.append(_jump(instruction, instruction.target, backward=backward))
+            groups.append(_jump(instruction, instruction.target, table, backward=backward))
     # A spelling that skips over a helper jump goes to whatever is written next.
     heads = [group[0] for group in groups]
     for index, group in enumerate(groups):
         for op in group:
             if op.to is not None:
                 op.goal = heads[where[op.to]]
-            elif op.row.opname in _JUMPS and op.goal is None:
+            elif op.row.kind is OperandKind.JUMP and op.goal is None:
                 if index + 1 == len(groups):
                     raise AssembleError(f"{instructions[index]!r} falls off the end of the body")
                 op.goal = heads[index + 1]
     ops = [op for group in groups for op in group]
-    _settle(ops)
+    _settle(ops, table)
     return CodeLayout(
-        b"".join(_encode(op) for op in ops),
+        b"".join(_encode(op, table) for op in ops),
         {instruction: head.start for instruction, head in zip(instructions, heads)},
         {one: sum(op.units for op in group) for one, group in zip(instructions, groups)},
     )
 
 
-_JUMPS = frozenset(
-    concrete for pair in DIRECTIONS.values() for concrete in pair if concrete is not None
-)
-
-
-def _jump(instruction: Instruction, target: Instruction, *, backward: bool) -> list[_Op]:
+def _jump(
+    instruction: Instruction, target: Instruction, table: OpcodeTable, *, backward: bool
+) -> list[_Op]:
     """Spell a jump; where there is no backward form, as a forward one around a plain jump."""
     name = instruction.opname
-    forward_name, backward_name = DIRECTIONS[name]
+    forward_name, backward_name = table.directions[name]
     if not backward:
-        return [_Op(spec(forward_name), to=target)]
+        return [_Op(table.spec(forward_name), to=target)]
     if backward_name is not None:
-        return [_Op(spec(backward_name), to=target)]
-    back = _Op(spec("JUMP_BACKWARD"), to=target)
+        return [_Op(table.spec(backward_name), to=target)]
+    back = _Op(table.spec("JUMP_BACKWARD"), to=target)
     if name in INVERSE:
-        return [_Op(spec(DIRECTIONS[INVERSE[name]][0])), back]
+        return [_Op(table.spec(table.directions[INVERSE[name]][0])), back]
     if name in _OR_POP:
-        return [_Op(spec(name), goal=back), _Op(spec("JUMP_FORWARD")), back]
+        return [_Op(table.spec(name), goal=back), _Op(table.spec("JUMP_FORWARD")), back]
     raise AssembleError(f"{instruction!r}: CPython has no backward {name}")
 
 
-def _settle(ops: list[_Op]) -> None:
+def _settle(ops: list[_Op], table: OpcodeTable) -> None:
     """Widen operands until every offset is consistent with the operands made from it."""
     for op in ops:
         op.extended = _extension(op.operand)
@@ -234,15 +218,15 @@ def _settle(ops: list[_Op]) -> None:
         for op in ops:
             if op.goal is None:
                 continue
-            op.operand = _distance(op, op.goal)
+            op.operand = _distance(op, op.goal, table)
             needed = _extension(op.operand)
             if needed > op.extended:
                 op.extended, moved = needed, True
 
 
-def _distance(op: _Op, goal: _Op) -> int:
+def _distance(op: _Op, goal: _Op, table: OpcodeTable) -> int:
     after = op.start + op.units
-    distance = after - goal.start if op.row.opname in BACKWARD else goal.start - after
+    distance = after - goal.start if op.row.opname in table.backward else goal.start - after
     if distance < 0:
         raise AssembleError(f"{op.row.opname} at unit {op.start} goes the wrong way")
     return distance
@@ -254,10 +238,10 @@ def _extension(operand: int) -> int:
     return (operand > 0xFF) + (operand > 0xFFFF) + (operand > 0xFFFFFF)
 
 
-def _encode(op: _Op) -> bytes:
+def _encode(op: _Op, table: OpcodeTable) -> bytes:
     out = bytearray()
     for shift in range(8 * op.extended, 0, -8):
-        out += bytes((_EXTENDED_ARG, op.operand >> shift & 0xFF))
+        out += bytes((table.spec("EXTENDED_ARG").code, op.operand >> shift & 0xFF))
     out += bytes((op.row.code, op.operand & 0xFF))
     return bytes(out) + bytes(2 * op.row.caches)
 
@@ -267,6 +251,7 @@ CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 
 @dataclass(frozen=True, slots=True)
 class _Pools:
+    table: OpcodeTable
     names: dict[str, int]  # in order of first use
     constants: ConstantPool
     slots: Slots
@@ -287,25 +272,25 @@ def assemble(body: CodeBody, **changed: Any) -> CodeType:
 
     Raises AssembleError or StackError (both ValueError) if the instructions make no code object.
     """
-    code = body.code
+    code, table = body.code, body.table
     _check(body)
 
     def field(name: str) -> Any:
         return changed[name] if name in changed else getattr(code, f"co_{name}")
 
     slots = Slots(code, *(tuple(field(name)) for name in ("varnames", "cellvars", "freevars")))
-    slots.declare(body.instructions)
+    slots.declare(body.instructions, table)
     _check_cells(body, slots)
     given = argument_slots(field("argcount") + field("kwonlyargcount"), field("flags"))
     if given > len(slots.varnames):
         raise AssembleError(f"{given} arguments, but the variables are {slots.varnames}")
     opnames: dict[Instruction, str] = {}
-    if CHECKED_LOAD is not None:
+    if table.checked_load is not None:
         bound = {*slots.varnames[:given], *slots.cellvars, *slots.freevars}
-        opnames = dict.fromkeys(possibly_unbound(body, bound), CHECKED_LOAD)
-    pools = _Pools({}, ConstantPool(code.co_consts[:1]), slots)
+        opnames = dict.fromkeys(possibly_unbound(body, bound), table.checked_load)
+    pools = _Pools(table, {}, ConstantPool(code.co_consts[:1]), slots)
     operands = {i: _operand(i, pools) for i in body.instructions if i.target is None}
-    layout = lay_out(body.instructions, operands, opnames)
+    layout = lay_out(body.instructions, operands, opnames, table)
     line = field("firstlineno")
     fields = {
         **changed,
@@ -313,7 +298,7 @@ def assemble(body: CodeBody, **changed: Any) -> CodeType:
         "varnames": slots.varnames,
         "cellvars": slots.cellvars,
         "freevars": slots.freevars,
-        "stacksize": max_depth(body, entry=entry_depth(code, field("flags"))),
+        "stacksize": max_depth(body, entry=entry_depth(code, field("flags"), table)),
         "code": layout.code,
         "consts": pools.constants.values(),
         "names": tuple(pools.names),
@@ -331,18 +316,18 @@ def _check(body: CodeBody) -> None:
     where = positions_in(body)
     order = body.instructions
     for instruction, following in zip(order, [*order[1:], None]):
-        needed = FOLLOWERS.get(instruction.opname)
+        needed = body.table.followers.get(instruction.opname)
         if needed is not None and (following is None or following.opname != needed):
             raise AssembleError(f"{instruction!r} must be followed by {needed}, not {following!r}")
-        takes_target = spec(instruction.opname).kind is OperandKind.JUMP
+        takes_target = body.table.spec(instruction.opname).kind is OperandKind.JUMP
         if takes_target != (instruction.target is not None):
             wants = "needs a target" if takes_target else "is no jump, yet has a target"
             raise AssembleError(f"{instruction!r} {wants}")
         if instruction.target is not None and instruction.target not in where:
             raise AssembleError(f"{instruction!r} jumps to an instruction not in the body")
         goal = instruction.target.opname if instruction.target is not None else None
-        if instruction.opname == "FOR_ITER" and goal != (FOR_ITER_TARGET or goal):
-            raise AssembleError(f"{instruction!r}: FOR_ITER must go to {FOR_ITER_TARGET}")
+        if instruction.opname == "FOR_ITER" and body.table.loop_end[:1] not in ((), (goal,)):
+            raise AssembleError(f"{instruction!r}: FOR_ITER must go to {body.table.loop_end[0]}")
 
 
 def _check_cells(body: CodeBody, slots: Slots) -> None:
@@ -369,10 +354,11 @@ def argument_slots(named: int, flags: int) -> int:
 
 def _operand(instruction: Instruction, pools: _Pools) -> int:
     """The encoded operand of an instruction that is no jump."""
-    row = spec(instruction.opname)
+    table = pools.table
+    row = table.spec(instruction.opname)
     match row.kind:
         case OperandKind.NONE:
-            return 0
+            return row.fixed
         case OperandKind.NAME:
             index = pools.names.setdefault(_name(instruction), len(pools.names))
         case OperandKind.CONST:
@@ -381,15 +367,15 @@ def _operand(instruction: Instruction, pools: _Pools) -> int:
             index = pools.slots.index(instruction, row.kind)
         case OperandKind.FREE_COUNT:
             index = len(pools.slots.freevars)
-        case kind if kind in OPERATORS:
-            index = _operator(instruction, OPERATORS[kind])
+        case kind if kind in table.operators:
+            index = _operator(instruction, table.operators[kind])
         case _:
             index = number(instruction)
     operand = index << row.shift
     for flag, bit in row.bits:
         operand |= bit if getattr(instruction.flags, flag) else 0
     if row.kind is OperandKind.COMPARE:
-        operand |= COMPARE_MASKS[COMPARE_OPERATORS[index]]
+        operand |= table.compare_masks.get(str(instruction.argval), 0)
     return operand
 
 
@@ -399,10 +385,10 @@ def _name(instruction: Instruction) -> str:
     return instruction.argval
 
 
-def _operator(instruction: Instruction, table: tuple[str, ...]) -> int:
-    if instruction.argval not in table:
-        raise AssembleError(f"{instruction!r}: argval is none of {', '.join(table)}")
-    return table.index(str(instruction.argval))
+def _operator(instruction: Instruction, known: tuple[object, ...]) -> int:
+    if instruction.argval not in known:
+        raise AssembleError(f"{instruction!r}: argval is none of {', '.join(map(str, known))}")
+    return known.index(instruction.argval)
 
 
 def _placed(

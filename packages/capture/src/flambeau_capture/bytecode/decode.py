@@ -16,15 +16,11 @@ from types import CodeType
 
 from flambeau_capture.bytecode.instruction import Instruction, OperandFlags, SourcePositions, clone
 from flambeau_capture.bytecode.opcodes import (
-    BACKWARD,
-    CANONICAL,
-    NAMES,
-    OPERATORS,
+    RUNNING,
     SUPERINSTRUCTIONS,
-    VERSION,
     OpcodeSpec,
+    OpcodeTable,
     OperandKind,
-    spec,
 )
 
 
@@ -56,6 +52,7 @@ class CodeBody:
     instructions: list[Instruction]
     code: CodeType
     regions: list[Region] = field(default_factory=list)
+    table: OpcodeTable = RUNNING
 
     def copy(self) -> tuple[CodeBody, dict[Instruction, Instruction]]:
         """A body of fresh instructions, and which of them stands for which of ours."""
@@ -64,7 +61,7 @@ class CodeBody:
             replace(r, start=twin[r.start], end=twin[r.end], handler=twin[r.handler])
             for r in self.regions
         ]
-        return CodeBody(instructions, self.code, regions), twin
+        return CodeBody(instructions, self.code, regions, self.table), twin
 
 
 def local_slots(code: CodeType) -> tuple[str, ...]:
@@ -79,64 +76,69 @@ def argument_count(code: CodeType) -> int:
     return code.co_argcount + code.co_kwonlyargcount + extra
 
 
-def decode(code: CodeType) -> CodeBody:
-    """Decode a code object; its quickened or instrumented form does not matter."""
+def decode(code: CodeType, table: OpcodeTable = RUNNING) -> CodeBody:
+    """Decode a code object; its quickened or instrumented form does not matter.
+
+    table: of the Python that compiled it, for what has the attributes of another's code object.
+    """
     slots = local_slots(code)
     positions = [SourcePositions(*entry) for entry in code.co_positions()]
     instructions: list[Instruction] = []
     at: dict[int, Instruction] = {}  # by first byte, EXTENDED_ARG included
     last_at: dict[int, Instruction] = {}  # the same, the second half of a superinstruction
     jumps: list[tuple[Instruction, int]] = []
-    for start, offset, row, arg in _operations(code.co_code):
+    for start, offset, row, arg in _operations(code.co_code, table):
         place = positions[offset // 2]
-        halves = _split(row, arg)
+        halves = _split(row, arg, table)
         for half, half_arg in halves:
-            instruction = _instruction(half, half_arg, code, slots)
+            instruction = _instruction(half, half_arg, code, slots, table)
             instruction.positions, instruction.offset = place, offset
             instructions.append(instruction)
             at.setdefault(start, instruction)
             last_at[start] = instruction
             if half.kind is OperandKind.JUMP:
-                jumps.append((instruction, _jump_goal(half, half_arg, offset)))
+                jumps.append((instruction, _jump_goal(half, half_arg, offset, table)))
     for instruction, goal in jumps:
         instruction.target = at[goal]
-    if VERSION >= (3, 13):
+    if "LOAD_CLOSURE" not in table.names.values():
         _name_closure_loads(instructions, code)
-    return CodeBody(instructions, code, list(_regions(code, at, last_at)))
+    return CodeBody(instructions, code, list(_regions(code, at, last_at)), table)
 
 
-def _operations(raw: bytes) -> Iterator[tuple[int, int, OpcodeSpec, int]]:
+def _operations(raw: bytes, table: OpcodeTable) -> Iterator[tuple[int, int, OpcodeSpec, int]]:
     """(first byte, opcode's byte, row, operand) of each instruction, caches skipped."""
     offset, start, high = 0, 0, 0
     while offset < len(raw):
-        name, arg = NAMES.get(raw[offset]), high | raw[offset + 1]
+        name, arg = table.names.get(raw[offset]), high | raw[offset + 1]
         if name is None:
             raise UnknownOpcode(f"instruction number {raw[offset]}, unknown to this package")
         if name == "EXTENDED_ARG":
             high = arg << 8
             offset += 2
             continue
-        row = spec(name)
+        row = table.spec(name)
         yield start, offset, row, arg
         offset += 2 + 2 * row.caches
         start, high = offset, 0
 
 
-def _split(row: OpcodeSpec, arg: int) -> tuple[tuple[OpcodeSpec, int], ...]:
+def _split(row: OpcodeSpec, arg: int, table: OpcodeTable) -> tuple[tuple[OpcodeSpec, int], ...]:
     if row.opname not in SUPERINSTRUCTIONS:
         return ((row, arg),)
     first, second = SUPERINSTRUCTIONS[row.opname]
-    return (spec(first), arg >> 4), (spec(second), arg & 15)
+    return (table.spec(first), arg >> 4), (table.spec(second), arg & 15)
 
 
-def _jump_goal(row: OpcodeSpec, arg: int, offset: int) -> int:
-    distance = -arg if row.opname in BACKWARD else arg
+def _jump_goal(row: OpcodeSpec, arg: int, offset: int, table: OpcodeTable) -> int:
+    distance = -arg if row.opname in table.backward else arg
     return offset + 2 + 2 * row.caches + 2 * distance
 
 
-def _instruction(row: OpcodeSpec, arg: int, code: CodeType, slots: tuple[str, ...]) -> Instruction:
-    opname = CANONICAL.get(row.opname, row.opname)
-    if row.kind is OperandKind.NONE:
+def _instruction(
+    row: OpcodeSpec, arg: int, code: CodeType, slots: tuple[str, ...], table: OpcodeTable
+) -> Instruction:
+    opname = table.fixed.get((row.opname, arg)) or table.canonical.get(row.opname, row.opname)
+    if table.spec(opname).kind is OperandKind.NONE:
         return Instruction(opname)
     index = arg >> row.shift
     flags = OperandFlags(**{name: bool(arg & bit) for name, bit in row.bits})
@@ -148,8 +150,10 @@ def _instruction(row: OpcodeSpec, arg: int, code: CodeType, slots: tuple[str, ..
             argval = code.co_consts[index]
         case OperandKind.LOCAL | OperandKind.CELL:
             argval = slots[index]
-        case kind if kind in OPERATORS:
-            argval = OPERATORS[kind][index]
+        case OperandKind.SMALL_INT:
+            return Instruction(opname, argval=arg)
+        case kind if kind in table.operators:
+            argval = table.operators[kind][index]
         case OperandKind.JUMP:
             argval = None
         case _:
@@ -158,7 +162,7 @@ def _instruction(row: OpcodeSpec, arg: int, code: CodeType, slots: tuple[str, ..
 
 
 def _name_closure_loads(instructions: list[Instruction], code: CodeType) -> None:
-    """Say LOAD_CLOSURE where 3.13's LOAD_FAST certainly reads a cell, as 3.11 and 3.12 do.
+    """Say LOAD_CLOSURE where LOAD_FAST (3.13 on) certainly reads a cell, as 3.11 and 3.12 do.
 
     A slot that an inlined comprehension borrows (LOAD_FAST_AND_CLEAR) holds a cell at one time and
     a plain value at another: there LOAD_FAST stays, meaning "whatever the slot holds".

@@ -149,7 +149,7 @@ def keep(body: CodeBody, kept: Collection[Instruction]) -> CodeBody:
             raise FlowError(f"{left[0]!r} is kept, its exception handler is not")
         regions.append(replace(region, start=left[0], end=left[-1]))
     instructions = [instruction for instruction in body.instructions if instruction in wanted]
-    return CodeBody(instructions, body.code, regions)
+    return replace(body, instructions=instructions, regions=regions)
 
 
 def remove_dead_code(body: CodeBody) -> CodeBody:

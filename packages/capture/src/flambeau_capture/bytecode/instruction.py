@@ -53,7 +53,8 @@ class Instruction:
         COPY); for the others `assemble` computes it from `argval` or `target`.
     argval: the operand's meaning: the name for LOAD_GLOBAL, LOAD_ATTR, LOAD_FAST, LOAD_DEREF, ...;
         the constant for LOAD_CONST, KW_NAMES, RETURN_CONST; the operator for COMPARE_OP ("<") and
-        BINARY_OP ("+", "+="); the intrinsic's name for CALL_INTRINSIC_1 and _2.
+        BINARY_OP ("+", "+="); the intrinsic's name for CALL_INTRINSIC_1 and _2; the method's for
+        LOAD_SPECIAL; the object for LOAD_COMMON_CONSTANT.
     target: where a jump goes.
     positions: None means: those of the instruction before it. `NOWHERE` means none.
     offset: the opcode's byte offset in the code object it was decoded from (as in f_lasti).

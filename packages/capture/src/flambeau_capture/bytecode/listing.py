@@ -14,7 +14,7 @@ from types import CodeType
 
 from flambeau_capture.bytecode.decode import CodeBody, decode
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import OperandKind, spec
+from flambeau_capture.bytecode.opcodes import OpcodeTable, OperandKind
 
 _LONGEST = 60
 _INDEXED = (OperandKind.NAME, OperandKind.CONST, OperandKind.LOCAL, OperandKind.CELL)
@@ -78,7 +78,7 @@ def _lines(body: CodeBody, names: dict[Instruction, str], *, offsets: bool) -> I
         shown = line if line is not None else shown
         mark = ">>" if instruction in targets else ""
         place = names[instruction] if offsets or mark else ""
-        text = _operation(instruction, names, indices=offsets)
+        text = _operation(instruction, names, body.table, indices=offsets)
         yield f"{number:>4} {mark:>3} {place:>5} {text}".rstrip()
     if body.regions:
         yield "exceptions:"
@@ -88,8 +88,10 @@ def _lines(body: CodeBody, names: dict[Instruction, str], *, offsets: bool) -> I
         yield f"  {span}-> {names[region.handler]} [{region.depth}]{lasti}"
 
 
-def _operation(instruction: Instruction, names: dict[Instruction, str], *, indices: bool) -> str:
-    opname, row = instruction.opname, spec(instruction.opname)
+def _operation(
+    instruction: Instruction, names: dict[Instruction, str], table: OpcodeTable, *, indices: bool
+) -> str:
+    opname, row = instruction.opname, table.spec(instruction.opname)
     if instruction.target is not None:
         return f"{opname:<24} {'':>3} (to {names.get(instruction.target, '?')})"
     if row.kind is OperandKind.NONE:

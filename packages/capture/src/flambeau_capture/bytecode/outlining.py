@@ -26,7 +26,7 @@ from flambeau_capture.bytecode.flow import (
     unbound_by_others,
 )
 from flambeau_capture.bytecode.instruction import Instruction, placed
-from flambeau_capture.bytecode.opcodes import FOLLOWERS, READS_SLOT, WRITES_SLOT
+from flambeau_capture.bytecode.opcodes import READS_SLOT, WRITES_SLOT, OpcodeTable
 from flambeau_capture.bytecode.stack import depths, stack_effect
 
 
@@ -53,13 +53,12 @@ _TAKES_NOTHING = _words("""
 """)
 _GIVES_NOTHING = _words("""
     STORE_FAST STORE_DEREF STORE_GLOBAL STORE_ATTR STORE_SUBSCR STORE_SLICE DELETE_ATTR
-    DELETE_SUBSCR POP_TOP POP_EXCEPT RETURN_VALUE RAISE_VARARGS END_FOR
+    DELETE_SUBSCR POP_TOP POP_EXCEPT POP_ITER RETURN_VALUE RAISE_VARARGS END_FOR
 """)
 _LOOKS_AT = {
     "LOAD_ATTR": 1, "LOAD_METHOD": 1, "IMPORT_FROM": 1, "GET_LEN": 1, "BEFORE_WITH": 1,
     "MATCH_MAPPING": 1, "MATCH_SEQUENCE": 1, "UNPACK_SEQUENCE": 1, "UNPACK_EX": 1, "FOR_ITER": 1,
-    "MATCH_KEYS": 2, "WITH_EXCEPT_START": 4, "PUSH_EXC_INFO": 1, "CHECK_EXC_MATCH": 2,
-    "RERAISE": 2,
+    "MATCH_KEYS": 2, "PUSH_EXC_INFO": 1, "CHECK_EXC_MATCH": 2, "RERAISE": 2, "LOAD_SPECIAL": 1,
 }  # fmt: skip
 _LOOKS_DEEPER = {
     "COPY": 0, "SWAP": 0, "PRECALL": 2, "LIST_APPEND": 1, "SET_ADD": 1, "LIST_EXTEND": 1,
@@ -85,9 +84,11 @@ class Part:
     leaves: bool
 
 
-def _needed(instruction: Instruction) -> int:
+def _needed(instruction: Instruction, table: OpcodeTable) -> int:
     """How many values have to be on the stack."""
     name = instruction.opname
+    if name == "WITH_EXCEPT_START":
+        return table.exit_depth
     if name in _TAKES_NOTHING:
         return 0
     if name in _LOOKS_AT:
@@ -95,8 +96,8 @@ def _needed(instruction: Instruction) -> int:
     if name in _LOOKS_DEEPER:
         return int(instruction.arg or 0) + _LOOKS_DEEPER[name]
     if name in _GIVES_NOTHING or name.startswith("POP_JUMP"):
-        return -stack_effect(instruction, jump=False)
-    return max(0, 1 - stack_effect(instruction, jump=False))
+        return -stack_effect(instruction, jump=False, table=table)
+    return max(0, 1 - stack_effect(instruction, jump=False, table=table))
 
 
 class _Finder:
@@ -125,6 +126,8 @@ class _Finder:
             return True
         if name == "CALL_INTRINSIC_1":
             return shown == _WRAPS
+        if name == "LOAD_SPECIAL":
+            return str(shown).startswith("__a")
         return name in _SUSPENDS or (name == "LOAD_GLOBAL" and shown in TELLING)
 
     def parts(self) -> Iterator[Part]:
@@ -133,7 +136,7 @@ class _Finder:
         for place, start in enumerate(order):
             if start in done or start not in self.at or self.suspends(start):
                 continue
-            if place and order[place - 1].opname in FOLLOWERS:
+            if place and order[place - 1].opname in self.body.table.followers:
                 continue
             found = self._largest(start, order[place + 1 :], done)
             if found is not None:
@@ -145,7 +148,7 @@ class _Finder:
         if best is not None:
             return best
         for last, end in pairwise([start, *rest]):
-            if end not in self.at or end in done or last.opname in FOLLOWERS:
+            if end not in self.at or end in done or last.opname in self.body.table.followers:
                 continue
             more = self.at[end] - self.at[start]
             gives = more == 1 and (end.opname in _GIVES or self._wraps(end))
@@ -188,7 +191,7 @@ class _Finder:
             region = self.regions.get(one)
             if region is not None and region.handler is not outer and region.depth < floor:
                 return None
-            if self.at[one] - _needed(one) < floor:
+            if self.at[one] - _needed(one, self.body.table) < floor:
                 return None
             if one is not start and not self.before[one] <= inside:
                 return None

@@ -15,7 +15,7 @@ from types import CodeType
 from flambeau_capture.bytecode.decode import CodeBody, local_slots
 from flambeau_capture.bytecode.flow import covering, successors
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import THROUGH_CELL, OperandKind, spec
+from flambeau_capture.bytecode.opcodes import THROUGH_CELL, OpcodeTable, OperandKind
 
 
 class AssembleError(ValueError):
@@ -61,12 +61,12 @@ class Slots:
         own = self.varnames
         return (*own, *(name for name in self.cellvars if name not in own), *self.freevars)
 
-    def declare(self, instructions: Iterable[Instruction]) -> None:
+    def declare(self, instructions: Iterable[Instruction], table: OpcodeTable) -> None:
         """Make a local variable of every name that plain accesses use and nobody declared."""
         known = dict.fromkeys(self.names)
         fresh: dict[str, None] = {}
         for instruction in instructions:
-            row = spec(instruction.opname)
+            row = table.spec(instruction.opname)
             if row.kind not in (OperandKind.LOCAL, OperandKind.CELL):
                 continue
             name = instruction.argval

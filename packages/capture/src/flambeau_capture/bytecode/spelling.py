@@ -13,17 +13,18 @@ from functools import partial
 from types import CodeType
 
 from flambeau_capture.bytecode.instruction import NO_FLAGS, Instruction, OperandFlags
-from flambeau_capture.bytecode.opcodes import CONDITIONAL_SUFFIXES, SPECS, VERSION
+from flambeau_capture.bytecode.opcodes import CONDITIONAL_SUFFIXES, RUNNING
 
-NULL_ABOVE = VERSION >= (3, 13)  # a call's NULL lies above the callable, else below it
-METHOD_BY_ATTR = VERSION >= (3, 12)  # a method load is a flag of LOAD_ATTR
+SPECS = RUNNING.specs
+NULL_ABOVE = RUNNING.null_above
+METHOD_BY_ATTR = "LOAD_METHOD" not in SPECS  # a method load is a flag of LOAD_ATTR
 BOOL_FIRST = "TO_BOOL" in SPECS  # branches and `not` take only True and False
 PRECALL = "PRECALL" in SPECS
 CALL_KW = "CALL_KW" in SPECS
 FUNCTION_ATTRIBUTES = "SET_FUNCTION_ATTRIBUTE" in SPECS
 
 # MAKE_FUNCTION's operand, and SET_FUNCTION_ATTRIBUTE's, in the order in which they are pushed.
-DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
+DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE, ANNOTATE = 1, 2, 4, 8, 16
 
 Spelled = list[Instruction]
 
@@ -37,7 +38,7 @@ def _named(opname: str, name: str, flags: OperandFlags = NO_FLAGS) -> Spelled:
 
 
 # Of a name
-load_fast = partial(_named, "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in SPECS else "LOAD_FAST")
+load_fast = partial(_named, RUNNING.checked_load or "LOAD_FAST")
 load_fast_bound = partial(_named, "LOAD_FAST")  # from 3.12 on an unbound variable crashes
 store_fast = partial(_named, "STORE_FAST")
 delete_fast = partial(_named, "DELETE_FAST")
@@ -133,9 +134,7 @@ def jump_if(kind: str, target: Instruction) -> Spelled:
 
 def end_for() -> Spelled:
     """The target of an exhausted loop: the iterator is gone after it."""
-    if "END_FOR" not in SPECS:
-        return nop()
-    return [*_one("END_FOR"), *(pop_top() if VERSION >= (3, 13) else [])]
+    return [one for name in RUNNING.loop_end for one in _one(name)] or nop()
 
 
 def make_function(code: CodeType, attributes: int = 0) -> Spelled:

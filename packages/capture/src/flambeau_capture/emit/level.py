@@ -21,7 +21,7 @@ from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count, decode
 from flambeau_capture.bytecode.flow import covering, live_at
 from flambeau_capture.bytecode.instruction import Instruction, at_line, placed
-from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
+from flambeau_capture.bytecode.opcodes import RUNNING, TERMINATORS
 from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.emit.names import EntryNames
 from flambeau_capture.emit.resume import (
@@ -39,7 +39,7 @@ from flambeau_capture.emit.resume import (
     left,
     make_resumption,
 )
-from flambeau_capture.resume_runtime import Continue, drive
+from flambeau_capture.resume_runtime import Continue, drive, special_method
 from flambeau_capture.values.base import Value
 
 
@@ -299,7 +299,12 @@ def _spelled(level: Level) -> tuple[list[Instruction], Slots]:
     if opname in CALLS and instruction.arg is not None:
         return made, (*slots[: -(CALLS[opname] + instruction.arg)], StackSlot.VALUE)
     if opname == "CALL_FUNCTION_EX":
-        return made, (*slots[: -(3 + (int(instruction.arg or 0) & 1))], StackSlot.VALUE)
+        return made, (*slots[: stack_effect(instruction, jump=False) - 1], StackSlot.VALUE)
+    if opname == "LOAD_SPECIAL":
+        name = spelling.load_const(instruction.argval)
+        look_up = [*spelling.load_const(special_method), *spelling.swap(2), *spelling.push_null()]
+        called = [*look_up, *spelling.swap(2), *name, *spelling.call(2)]
+        return [*called, *spelling.callable_on_top()], (*slots[:-1], *_METHOD)
     return made, after(slots, stack_effect(instruction, jump=False))
 
 
@@ -308,7 +313,7 @@ def _loop(level: Level, loop: Instruction) -> tuple[Road, ...]:
     end = spelling.end_for()
     loop.target = end[0]
     assert instruction.target is not None
-    skipped = {(3, 11): 0, (3, 12): 1}.get(VERSION, 2)
+    skipped = len(RUNNING.loop_end)
     exhausted = body.instructions[body.instructions.index(instruction.target) + skipped]
     return (
         Road((), following(body, instruction), (*level.slots, StackSlot.VALUE)),

@@ -97,7 +97,8 @@ class Constant(KnownObject):
         return self.value
 
     def truth(self, tx: Tracer) -> bool:
-        return bool(self.value)
+        refused = self.value is NotImplemented  # from 3.14 on
+        return bool(evaluate(tx, bool, self.value) if refused else self.value)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         try:

@@ -23,6 +23,7 @@ from flambeau_capture.builtins.classes.construction import (
 from flambeau_capture.builtins.introspection import has_attr
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.spelling import (
+    ANNOTATE,
     ANNOTATIONS,
     CLOSURE,
     DEFAULTS,
@@ -80,15 +81,23 @@ def _callable(frame: Frame) -> tuple[Value, list[Value]]:
     return (above, []) if below is NULL else (below, [above])
 
 
-@opcode("CALL_FUNCTION_EX")
+@opcode("CALL_FUNCTION_EX", until=(3, 13))
 def call_function_ex(frame: Frame, instruction: Instruction) -> None:
+    _call_unpacked(frame, frame.pop() if operand(instruction) & 1 else NULL)
+
+
+@opcode("CALL_FUNCTION_EX", since=(3, 14))
+def call_function_with_keywords(frame: Frame, instruction: Instruction) -> None:
+    _call_unpacked(frame, frame.pop())
+
+
+def _call_unpacked(frame: Frame, keywords: Value) -> None:
     kwargs: dict[str, Value] = {}
-    if operand(instruction) & 1:
-        for key, value in pairs_of(frame.tx, frame.pop()):
-            name = constant_of(key)
-            if not isinstance(name, str):
-                frame.tx.raise_error(TypeError, "keywords must be strings")
-            kwargs[name] = value
+    for key, value in () if keywords is NULL else pairs_of(frame.tx, keywords):
+        name = constant_of(key)
+        if not isinstance(name, str):
+            frame.tx.raise_error(TypeError, "keywords must be strings")
+        kwargs[name] = value
     given = frame.pop()
     fn, first = _callable(frame)
     if not is_iterable(given):
@@ -272,6 +281,8 @@ def _set(frame: Frame, made: FunctionValue, flag: int, part: Value) -> None:
         cells = unpack(frame.tx, part)
         made._closure = [cell for cell in cells if isinstance(cell, CellValue)]
         assert len(made._closure) == len(cells)
+    elif flag == ANNOTATE:
+        made.annotate = part
     else:
         made.annotations = part
 

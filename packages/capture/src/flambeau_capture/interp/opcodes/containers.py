@@ -21,7 +21,7 @@ from flambeau_capture.values.base import Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, keys_of, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
-from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.containers.sequences import TupleValue, too_many
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.iterators.coroutines import YieldedValue
 from flambeau_capture.values.iterators.generators import of_stop_iteration
@@ -116,13 +116,14 @@ def _taken(tx: Tracer, value: Value) -> Iterator[Value]:
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     count = operand(instruction)
-    taken = _taken(frame.tx, frame.pop())
+    given = frame.pop()
+    taken = _taken(frame.tx, given)
     items = list(itertools.islice(taken, count + 1))  # as many as show that there are too many
     if len(items) < count:
         words = f"not enough values to unpack (expected {count}, got {len(items)})"
         frame.tx.raise_error(ValueError, words)
     if len(items) > count:
-        frame.tx.raise_error(ValueError, f"too many values to unpack (expected {count})")
+        frame.tx.raise_error(ValueError, too_many(frame.tx, given, count))
     frame.stack += reversed(items)
 
 

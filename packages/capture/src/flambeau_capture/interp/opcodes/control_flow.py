@@ -16,10 +16,10 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of
 from flambeau_capture.bytecode.flow import ends_loop
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.bytecode.opcodes import RUNNING, VERSION
 from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp import position_loops
-from flambeau_capture.interp.frame import ErrorState, Frame
+from flambeau_capture.interp.frame import NULL, ErrorState, Frame
 from flambeau_capture.interp.if_conversion import convert
 from flambeau_capture.interp.opcodes.registry import opcode, operand
 from flambeau_capture.interp.opcodes.variables import global_value
@@ -31,7 +31,7 @@ from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.higher_order.context_managers import manager_of
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.objects import exception_groups
-from flambeau_capture.values.objects.attributes import class_attribute, find_in_class
+from flambeau_capture.values.objects.attributes import class_attribute, find_in_class, full_name
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -228,8 +228,7 @@ def for_iter(frame: Frame, instruction: Instruction) -> None:
         return
     frame.pop()
     frame.jump(instruction.target)
-    if VERSION >= (3, 12):  # END_FOR (and 3.13's POP_TOP after it) is skipped
-        frame.position += 1 if VERSION == (3, 12) else 2
+    frame.position += len(RUNNING.loop_end)
 
 
 @opcode("RETURN_VALUE")
@@ -344,7 +343,7 @@ def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
     prep_reraise_star(frame, instruction)
 
 
-@opcode("BEFORE_WITH")
+@opcode("BEFORE_WITH", until=(3, 13))
 def before_with(frame: Frame, instruction: Instruction) -> None:
     manager = frame.pop()
     manager = manager_of(manager) or manager
@@ -353,13 +352,30 @@ def before_with(frame: Frame, instruction: Instruction) -> None:
     frame.push(frame.tx.call(enter, [], {}))
 
 
+@opcode("LOAD_SPECIAL", since=(3, 14))
+def load_special(frame: Frame, instruction: Instruction) -> None:
+    name, manager = str(instruction.argval), frame.pop()
+    manager = manager_of(manager) or manager
+    kind = "asynchronous context manager" if name.startswith("__a") else "context manager"
+    lack = f" (missed {name} method)"
+    if kind == "context manager" and manager_of(manager) is None:
+        if all(find_in_class(manager.cls, one) for one in ("__aenter__", "__aexit__")):
+            lack += _OTHER_WITH
+    frame.stack += (bound_method(frame, manager, name, lack, kind), NULL)
+
+
+_OTHER_WITH = (
+    " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
+)
+
+
 def bound_method(
     frame: Frame, manager: Value, name: str, lack: str = "", kind: str = "context manager"
 ) -> Value:
     """A method that `with` looks up; lack: what its error says more; kind: of protocol."""
     if manager_of(manager) is None and find_in_class(manager.cls, name) is None:
-        shown = f"'{manager.cls.__name__}' object"
-        words = f"{shown} does not support the {kind} protocol{lack}"
+        shown = manager.cls.__name__ if VERSION < (3, 14) else full_name(manager.cls)
+        words = f"'{shown}' object does not support the {kind} protocol{lack}"
         frame.tx.raise_error(TypeError, words)
     if isinstance(manager, ObjectValue):
         found = class_attribute(frame.tx, manager, manager.cls, name)
@@ -375,6 +391,6 @@ def bound_method(
 
 @opcode("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, instruction: Instruction) -> None:
-    error, exit_method = frame.stack[-1], frame.stack[-4]
+    error, exit_method = frame.stack[-1], frame.stack[-RUNNING.exit_depth]
     kind = frame.tx.wrap_new(error.cls)
     frame.push(frame.tx.call(exit_method, [kind, error, TracebackValue(error)], {}))

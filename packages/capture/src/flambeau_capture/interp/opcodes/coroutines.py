@@ -89,7 +89,7 @@ def end_async_for(frame: Frame, instruction: Instruction) -> None:
     frame.pop()
 
 
-@opcode("BEFORE_ASYNC_WITH")
+@opcode("BEFORE_ASYNC_WITH", until=(3, 13))
 def before_async_with(frame: Frame, instruction: Instruction) -> None:
     manager, kind = frame.pop(), "asynchronous context manager"
     enter = bound_method(frame, manager, "__aenter__", kind=kind)

@@ -7,16 +7,20 @@ opcode of a supported version is in the table, whether there is a handler for it
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from flambeau_capture.bytecode.opcodes import OPCODES
+from flambeau_capture.bytecode.opcodes import (
+    SUPERINSTRUCTIONS,
+    SUPPORTED,
+    OpcodeTable,
+    opcode_table,
+)
 from flambeau_capture.interp.opcodes.registry import REGISTERED
 
 ABSENT, INTERPRETED, SPLIT, NEVER, BREAKS = "", "yes", "split", "not in code", "breaks"
-_SPLIT = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"})
+_TABLES = tuple(map(opcode_table, SUPPORTED))
 _NEVER = frozenset(
     {"CACHE", "EXTENDED_ARG", "RESERVED", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}
 )
@@ -24,7 +28,7 @@ _NEVER = frozenset(
 
 @dataclass(frozen=True)
 class Row:
-    """An opcode's state in each version, in the order of `OPCODES`, and a remark."""
+    """An opcode's state in each version, in the order of `SUPPORTED`, and a remark."""
 
     opname: str
     states: tuple[str, ...]
@@ -34,39 +38,32 @@ class Row:
 def table() -> list[Row]:
     """Every opcode of the supported versions, by name."""
     rows = []
-    for name in sorted(frozenset().union(*OPCODES.values())):
-        states = tuple(
-            _state(name, version) if name in names else ABSENT for version, names in OPCODES.items()
-        )
-        remarks = {row.breaks for row in REGISTERED.get(canonical(name), []) if row.breaks}
+    known = {name for each in _TABLES for name in each.names.values()}
+    for name in sorted(known):
+        states = tuple(_state(name, each) for each in _TABLES)
+        handled = {each.canonical.get(name, name) for each in _TABLES}
+        rows_of = [row for one in handled for row in REGISTERED.get(one, [])]
+        remarks = {row.breaks for row in rows_of if row.breaks}
         rows.append(Row(name, states, "; ".join(sorted(remarks))))
     return rows
 
 
-def canonical(name: str) -> str:
-    """The direction-free name that a jump's handler is registered for."""
-    name = re.sub(r"_(FORWARD|BACKWARD)(?=_IF_)", "", name)
-    return {
-        "JUMP_FORWARD": "JUMP",
-        "JUMP_BACKWARD": "JUMP",
-        "JUMP_BACKWARD_NO_INTERRUPT": "JUMP_NO_INTERRUPT",
-    }.get(name, name)
-
-
-def _state(name: str, version: tuple[int, int]) -> str:
-    if name in _SPLIT:
+def _state(name: str, opcodes: OpcodeTable) -> str:
+    if name not in opcodes.names.values():
+        return ABSENT
+    if name in SUPERINSTRUCTIONS:
         return SPLIT
     if name in _NEVER or name.startswith("INSTRUMENTED_"):
         return NEVER
-    for row in REGISTERED.get(canonical(name), []):
-        if row.since <= version <= row.until:
+    for row in REGISTERED.get(opcodes.canonical.get(name, name), []):
+        if row.since <= opcodes.version <= row.until:
             return BREAKS if row.breaks else INTERPRETED
     return BREAKS
 
 
 def page() -> str:
     """The table in Markdown."""
-    versions = [".".join(map(str, version)) for version in OPCODES]
+    versions = [".".join(map(str, version)) for version in SUPPORTED]
     lines = [
         "# Opcodes",
         "",

@@ -16,6 +16,7 @@ from flambeau_capture.interp.opcodes.registry import expression, opcode, operand
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import SliceValue
+from flambeau_capture.values.containers.templates import InterpolationValue, TemplateValue
 from flambeau_capture.values.tensors.numbers.open_text import joined_text, open_text
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -155,3 +156,18 @@ expression("CONVERT_VALUE", 1, lambda tx, i, value: _convert(tx, value, operand(
 expression("FORMAT_SIMPLE", 1, _formatted, since=(3, 13))
 expression("FORMAT_WITH_SPEC", 2, _formatted, since=(3, 13))
 expression("BUILD_STRING", None, _string)
+
+
+@opcode("BUILD_INTERPOLATION", since=(3, 14))
+def build_interpolation(frame: Frame, instruction: Instruction) -> None:
+    spec = frame.pop() if operand(instruction) & 1 else Constant("")
+    value, expression_text = frame.pop_many(2)
+    conversion = {1: "s", 2: "r", 3: "a"}.get(operand(instruction) >> 2)
+    frame.push(InterpolationValue(value, expression_text, Constant(conversion), spec))
+
+
+def _template(tx: Tracer, _: Instruction, strings: Value, interpolations: Value) -> Value:
+    return TemplateValue(strings, interpolations)
+
+
+expression("BUILD_TEMPLATE", 2, _template, since=(3, 14))

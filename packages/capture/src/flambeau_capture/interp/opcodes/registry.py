@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.bytecode.opcodes import SUPPORTED, VERSION
 
 if TYPE_CHECKING:
     from flambeau_capture.interp.frame import Frame
@@ -39,7 +39,7 @@ REGISTERED: dict[str, list[Registration]] = {}
 def opcode(
     *names: str,
     since: tuple[int, int] = (3, 11),
-    until: tuple[int, int] = (3, 13),
+    until: tuple[int, int] = SUPPORTED[-1],
     breaks: str = "",
 ) -> Callable[[H], H]:
     """Register a handler for opcodes, from one version of Python to another, both included.

@@ -34,7 +34,7 @@ def nothing(frame: Frame, instruction: Instruction) -> None:
     pass
 
 
-@opcode("POP_TOP")
+@opcode("POP_TOP", "POP_ITER")
 def pop_top(frame: Frame, instruction: Instruction) -> None:
     frame.pop()
 
@@ -252,3 +252,4 @@ def load_super_attr(frame: Frame, instruction: Instruction) -> None:
 
 expression("LOAD_BUILD_CLASS", 0, lambda tx, _: tx.wrap_new(builtins.__build_class__))
 expression("LOAD_ASSERTION_ERROR", 0, lambda tx, _: tx.wrap_new(AssertionError))
+expression("LOAD_COMMON_CONSTANT", 0, lambda tx, i: tx.wrap_new(i.argval), since=(3, 14))

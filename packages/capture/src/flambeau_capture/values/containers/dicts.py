@@ -23,10 +23,17 @@ from flambeau_capture.values.base import (
     Value,
     unpack,
 )
-from flambeau_capture.values.constant import Constant, constant_of, is_none, refuse
+from flambeau_capture.values.constant import (
+    Constant,
+    constant_of,
+    evaluate,
+    is_none,
+    nameless,
+    refuse,
+)
 from flambeau_capture.values.containers.hashable_keys import (
+    dict_key,
     is_among,
-    key_of,
     raise_key_error,
     raise_ordered_key_error,
 )
@@ -112,7 +119,7 @@ class DictValue(MappingValue):
         self.real_attributes: dict[str, Any] = {}
         self._entries: dict[Hashable, tuple[Value, Value | Pending]] = {}
         for key, value in entries:  # the first of equal keys stays, with the last value
-            hashed = key_of(tx, key)
+            hashed = dict_key(tx, key)
             self._entries[hashed] = (self._entries.get(hashed, (key,))[0], value)
 
     def describe(self) -> str:
@@ -170,11 +177,11 @@ class DictValue(MappingValue):
         """Where a key is, if it is there; it is hashed once."""
         if isinstance(key, SymbolValue) and not is_among(tx, key, self._entries):
             return None
-        hashed = key_of(tx, key)
+        hashed = dict_key(tx, key)
         return (hashed,) if hashed in self._entries else None
 
     def store(self, tx: Tracer, key: Value, value: Value) -> None:
-        hashed = key_of(tx, key)
+        hashed = dict_key(tx, key)
         old = self._entries.get(hashed)
         if old is not None and old[1] is value:
             return  # `module.buffer += 1` assigns the tensor that it has written to
@@ -197,11 +204,11 @@ class DictValue(MappingValue):
     def move(self, tx: Tracer, key: Value, last: bool) -> None:
         """OrderedDict.move_to_end."""
         tx.heap.changed(self)
-        entry = self._entries.pop(key_of(tx, key))
+        entry = self._entries.pop(dict_key(tx, key))
         if last:
-            self._entries[key_of(tx, key)] = entry
+            self._entries[dict_key(tx, key)] = entry
         else:
-            self._entries = {key_of(tx, key): entry, **self._entries}
+            self._entries = {dict_key(tx, key): entry, **self._entries}
 
     def length(self, tx: Tracer) -> int:
         return len(self._entries)
@@ -307,7 +314,8 @@ def _pair(tx: Tracer, index: int, pair: Value, ordered: bool) -> list[Value]:
             raise
         refused = True
     if refused and not ordered:
-        tx.raise_error(TypeError, f"cannot convert {element} to a sequence")
+        before: list[Any] = [(0, 0)] * index
+        evaluate(tx, lambda: dict([*before, nameless(pair)]))
     if len(parts) == 2:
         return parts
     if not ordered:

@@ -7,16 +7,19 @@ whose equality runs other code is a graph break.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
-from flambeau_capture.values.objects.attributes import ask, find_in_class
+from flambeau_capture.values.objects.attributes import ask, find_in_class, full_name
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+
+KeyOf = Callable[[Tracer, Value], Hashable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,29 @@ class ByMethods:
         return other.value is self.value or tx_equal(self.tx, self.value, other.value)
 
 
+def dict_key(tx: Tracer, value: Value) -> Hashable:
+    """What stands for a value as a key of a dict."""
+    return _placed_key(tx, value, "a dict key")
+
+
+def set_element(tx: Tracer, value: Value) -> Hashable:
+    """What stands for a value as an element of a set."""
+    return _placed_key(tx, value, "a set element")
+
+
+def _placed_key(tx: Tracer, value: Value, place: str) -> Hashable:
+    """From 3.14 on a value that cannot be hashed is refused with what it was to be."""
+    try:
+        return key_of(tx, value)
+    except UserError as error:
+        if VERSION < (3, 14) or error.value.cls is not TypeError:
+            raise
+        said = tx.call(tx.wrap_new(str), [error.value], {}).as_python()
+    tx.raise_error(TypeError, f"cannot use '{full_name(value.cls)}' as {place} ({said})")
+
+
 def key_of(tx: Tracer, value: Value) -> Hashable:
-    """What stands for a value as a key."""
+    """What stands for a value as a key, where it is hashed and not looked for."""
     if isinstance(value, Constant):
         return _hashable(tx, value.value)
     if isinstance(value, TupleValue):
@@ -78,7 +102,7 @@ _PLAIN = (int, float, bool, str, bytes, type(None))
 _MOST = 32  # keys that a number is compared with, one after the other
 
 
-def is_among(tx: Tracer, value: Value, keys: Collection[Hashable]) -> bool:
+def is_among(tx: Tracer, value: Value, keys: Collection[Hashable], of: KeyOf = dict_key) -> bool:
     """Whether a value is one of the keys; an open number is compared with each, and stays open."""
     plain = len(keys) <= _MOST and all(type(key) in _PLAIN for key in keys)
     if plain and isinstance(value, SymbolValue):
@@ -86,7 +110,7 @@ def is_among(tx: Tracer, value: Value, keys: Collection[Hashable]) -> bool:
         equal = (tx.binary("==", value, Constant(number * 1)) for number in numbers)
         if not any(one.truth(tx) for one in equal):
             return False
-    return key_of(tx, value) in keys
+    return of(tx, value) in keys
 
 
 def _hashable(tx: Tracer, key: Any) -> Hashable:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.source import Attr, ClassEntry, ConstantSource, Source, item_of
 from flambeau_capture.source.steps import ItemKind
 from flambeau_capture.values.base import (
@@ -412,3 +413,10 @@ def given_before(tx: Tracer, values: Iterable[Value]) -> None:
     if tx.run_later and any(map(is_mutable, values)):
         tx.heap.changed()
         raise Break("FB0025", f"{tx.run_later} reads a container that a function was made with")
+
+
+def too_many(tx: Tracer, given: Value, count: int) -> str:
+    """What is said of more values than are unpacked; from 3.14 on how many, where that is known."""
+    sized = VERSION >= (3, 14) and given.cls in (list, tuple, dict)
+    had = f", got {given.length(tx)}" if sized else ""
+    return f"too many values to unpack (expected {count}{had})"

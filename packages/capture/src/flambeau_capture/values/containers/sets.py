@@ -20,8 +20,8 @@ from flambeau_capture.values.containers.dicts import DictValue, DictView, algebr
 from flambeau_capture.values.containers.hashable_keys import (
     Identity,
     is_among,
-    key_of,
     raise_key_error,
+    set_element,
 )
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BuiltinKind
@@ -45,7 +45,7 @@ class SetValue(BuiltinKind):
         self.cls = python_class
         self._tx = tx
         self.source = source
-        keyed = [(key_of(tx, item), item) for item in items]
+        keyed = [(set_element(tx, item), item) for item in items]
         keys = [key for key, _ in keyed]
         self._found = None if found is None else set_like(False, found)
         #: the keys, of equal ones that which Python's set keeps, in a table such as Python's
@@ -124,7 +124,7 @@ class SetValue(BuiltinKind):
         return len(self._order)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        return is_among(tx, _member(tx, item), self._order)
+        return is_among(tx, _member(tx, item), self._order, set_element)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return KeysIterator(self, self.parts())
@@ -175,7 +175,7 @@ def _keys_of(tx: Tracer, given: Value) -> tuple[dict[int, Value], Any]:
     if isinstance(given, SetValue):
         given.assume_order(table=True)
         return given.keyed(), given._order
-    keyed = [(key_of(tx, item), item) for item in unpack(tx, given)]
+    keyed = [(set_element(tx, item), item) for item in unpack(tx, given)]
     keys = [key for key, _ in keyed]
     items = {id(key): item for key, item in keyed}
     if given.cls is dict:
@@ -259,7 +259,7 @@ def _set_remove(self: SetValue, tx: Tracer, args: Args) -> None:
 
 def _set_discard(self: SetValue, tx: Tracer, args: Args) -> None:
     item = _member(tx, args[0])
-    self.drop(key_of(tx, item), item)
+    self.drop(set_element(tx, item), item)
 
 
 def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
@@ -277,7 +277,7 @@ def _set_init(self: SetValue, tx: Tracer, args: Args) -> None:
 
 
 _SET_MUTATIONS: dict[str, SetHandler] = {
-    "add": lambda s, tx, a: s.insert(key_of(tx, a[0]), a[0]),
+    "add": lambda s, tx, a: s.insert(set_element(tx, a[0]), a[0]),
     "discard": _set_discard,
     "remove": _set_remove,
     "clear": lambda s, tx, a: s.empty(),

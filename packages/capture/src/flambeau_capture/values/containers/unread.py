@@ -17,7 +17,13 @@ from flambeau_capture.source import Called, Source, item_of
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, own_class
-from flambeau_capture.values.containers.hashable_keys import key_of, raise_key_error
+from flambeau_capture.values.containers.hashable_keys import (
+    KeyOf,
+    dict_key,
+    key_of,
+    raise_key_error,
+    set_element,
+)
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import Pending, SliceValue, TupleValue
 from flambeau_capture.values.containers.sets import SetValue
@@ -273,7 +279,7 @@ class UnreadDict(Unread, DictValue):
         written = self._last_written(tx, key)
         if written is not None:
             return written[1]
-        hashed = _looked_up(tx, key)
+        hashed = _looked_up(tx, key, dict_key)
         if not dict.__contains__(self.real, hashed):
             tx.guard(self.source, "DICT_NOT_CONTAINS", hashed)
             return None
@@ -287,7 +293,7 @@ class UnreadDict(Unread, DictValue):
         written = self._last_written(tx, item)
         if written is not None:
             return written[1] is not None
-        hashed = _looked_up(tx, item)
+        hashed = _looked_up(tx, item, dict_key)
         found = dict.__contains__(self.real, hashed)
         tx.guard(self.source, "DICT_CONTAINS" if found else "DICT_NOT_CONTAINS", hashed)
         return found
@@ -359,7 +365,7 @@ class UnreadSet(Unread, SetValue):
                 return method is set.add
         if not self._varies:
             return super().contains(tx, item)
-        hashed = _looked_up(tx, item)
+        hashed = _looked_up(tx, item, set_element)
         found = set.__contains__(self.real, hashed)
         tx.guard(self.source, "SET_CONTAINS" if found else "SET_NOT_CONTAINS", hashed)
         return found
@@ -404,10 +410,10 @@ def _is_same(tx: Tracer, one: Value, other: Value) -> bool:
     return one is other or (not apart and key_of(tx, one) == key_of(tx, other))
 
 
-def _looked_up(tx: Tracer, key: Value) -> Hashable:
+def _looked_up(tx: Tracer, key: Value, of: KeyOf) -> Hashable:
     """A key that is looked for; of an open number, two are guarded and a third ends the graph."""
     numbers, before = open_numbers([key]), tx.shapes.constants()
-    found = key_of(tx, key)
+    found = of(tx, key)
     note_constants(tx, "a look-up", numbers, before)
     return found
 

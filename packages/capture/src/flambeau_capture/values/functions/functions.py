@@ -23,7 +23,15 @@ from flambeau_capture.source import (
     KwDefault,
     Source,
 )
-from flambeau_capture.values.base import Args, Kwargs, MadeBy, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    MadeBy,
+    NotConcrete,
+    Tracer,
+    Unreconstructible,
+    Value,
+)
 from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
 from flambeau_capture.values.containers.dicts import DictValue, MappingValue, named_dict
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -59,6 +67,7 @@ class FunctionValue(Value):
     pinned: bool = False
     made_by: MadeBy | None = None  # what of the library it stands for
     annotations: Value | None = None  # names and values in turn, as code makes them
+    annotate: Value | None = None  # 3.14 on: the function that makes them
     attributes: dict[str, Value] = field(default_factory=dict)
     _defaults: list[Value] | None = None
     _kwdefaults: dict[str, Value] | None = None
@@ -154,7 +163,7 @@ class FunctionValue(Value):
             if isinstance(found, types.MethodWrapperType):
                 return BoundMethod(self, name)
             return tx.wrap(found, Attr(self.base(), name))
-        if name in ("__doc__", "__module__", "__annotations__"):
+        if name in _OF_CODE:
             return _new_part(self, tx, name)
         owner = next((k for k in types.FunctionType.__mro__ if name in vars(k)), None)
         if owner is None:
@@ -177,6 +186,8 @@ class FunctionValue(Value):
             if name not in _SET and not isinstance(value, Constant):
                 raise Break("FB0019", f"attribute {name!r} of a function is set")
         tx.heap.changed(self)
+        if name in ("__annotations__", "__annotate__"):
+            self.annotate = None
         if name in ("__name__", "__qualname__") and isinstance(value, Constant):
             setattr(self, name.strip("_"), value.value)
         self.attributes[name] = value
@@ -202,6 +213,10 @@ class FunctionValue(Value):
         attributes = {"__qualname__": Constant(self.qualname), **self.attributes}
         if self.annotations is not None and "__annotations__" not in attributes:
             attributes["__annotations__"] = _new_part(self, self.tx, "__annotations__")
+        if self.annotate is not None and "__annotations__" in attributes:
+            raise Unreconstructible(self, "a function whose annotations were looked at")
+        if self.annotate is not None:
+            attributes.setdefault("__annotate__", self.annotate)
         if self.kwdefaults() and "__kwdefaults__" not in attributes:
             attributes["__kwdefaults__"] = named_dict(self.kwdefaults())
         with writer.building(self):
@@ -262,7 +277,11 @@ def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
 
 #: attributes that are no entries of `__dict__`
 _HIDDEN = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__",
-           "__defaults__", "__kwdefaults__")  # fmt: skip
+           "__annotate__", "__type_params__", "__defaults__", "__kwdefaults__")  # fmt: skip
+#: what a function made by code has of that code and of what it was made with
+_OF_CODE = frozenset(
+    {"__doc__", "__module__", "__annotations__", "__annotate__", "__type_params__"}
+).intersection(vars(types.FunctionType))
 #: what nothing but a look at the function shows
 _WORDS = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 #: what a function keeps elsewhere than in `__dict__`, and what of it may be any value of its class
@@ -279,6 +298,13 @@ _PARTS: dict[str, Callable[[FunctionValue, Any], Value]] = {
 
 
 def _new_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
+    if name == "__type_params__":  # to give it others ends the graph
+        return tx.wrap_new(())
+    if name == "__annotate__":
+        return Constant(None) if fn.annotate is None else fn.annotate
+    if name == "__annotations__" and fn.annotate is not None:
+        fn.attributes[name] = tx.call(fn.annotate, [Constant(1)], {})  # the format of values
+        return fn.attributes[name]
     if name == "__annotations__":
         flat = [] if fn.annotations is None else fn.annotations.parts()  # type: ignore[attr-defined]
         found = DictValue(list(zip(flat[::2], flat[1::2])), tx=tx)

@@ -137,8 +137,11 @@ def lacks(value: Value, name: str) -> str | None:
 
 def _of_empty_slot(kind: type) -> str:
     """A class as the error of a slot without a value names it: from 3.13 on in full."""
-    if VERSION < (3, 13):
-        return kind.__name__
+    return kind.__name__ if VERSION < (3, 13) else full_name(kind)
+
+
+def full_name(kind: type) -> str:
+    """A class as newer errors name it, with its module where that is not to be expected."""
     module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
     return f"{module}{kind.__qualname__}"
 

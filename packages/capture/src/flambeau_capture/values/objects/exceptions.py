@@ -277,6 +277,8 @@ def raised_by_python(tx: Tracer, error: BaseException) -> ExceptionValue:
         told = getattr(error, name, None)
         if type(told) in LITERALS and told is not None:
             made.fields[name] = tx.wrap_new(told)
+    if hasattr(error, "__notes__"):
+        made.generic_set_attr(tx, "__notes__", tx.wrap_new(error.__notes__))
     return made
 
 

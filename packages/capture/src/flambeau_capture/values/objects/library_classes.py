@@ -79,6 +79,7 @@ def make_by_library(
 ) -> MadeClass:
     """`meta(name, bases, namespace)`."""
     entries = {str(key.as_python()): value for key, value in namespace.entries()}
+    entries.pop("__classdictcell__", None)  # what annotations look into, as the class is being made
     kinds = tuple(map(base_of, bases))
     owners = (vars(one) for kind in kinds for one in kind.__mro__ if not trusted_class(one))
     called = next((key for part in (entries, *owners) for key in part if key in _CALLED), None)

@@ -22,6 +22,7 @@ import torch
 from flambeau_capture._native import set_metaclass
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
@@ -259,6 +260,8 @@ def model_of(tx: Tracer, value: Value, name: str) -> Any:
         return value.model
     if isinstance(value, FunctionValue) and value.real is not None and not value.attributes:
         return value.real
+    if isinstance(value, TupleValue) and isinstance(value.source, ConstantSource):
+        return value.source.object
     known = tx.heap.model(value)
     if known is not None:
         return known
@@ -269,7 +272,7 @@ def model_of(tx: Tracer, value: Value, name: str) -> Any:
 
 def _new_model(tx: Tracer, value: Value, name: str) -> Any:
     if isinstance(value, FunctionValue) and value.made_by is None:
-        cells = tuple(types.CellType() for _ in value.code.co_freevars)
+        cells = tuple(_model_of_cell(tx, value, cell) for cell in value.closure())
         model = types.FunctionType(value.code, value.scope.namespace, value.name, None, cells)
         model.__qualname__ = value.qualname
         for attribute, part in value.attributes.items():
@@ -291,6 +294,18 @@ def _new_model(tx: Tracer, value: Value, name: str) -> Any:
     if isinstance(value, _UNBOUND):
         return _placeholder(value.cls)
     raise Break("FB0020", f"{name!r} is {value.describe()}")
+
+
+def _model_of_cell(tx: Tracer, owner: FunctionValue, cell: CellValue) -> types.CellType:
+    """Empty, but for what gives annotations, which the library calls."""
+    content = cell.content
+    if owner.name != "__annotate__" or content is None:
+        return types.CellType()
+    if isinstance(content, DictValue):  # of the names of a class: not of its functions
+        made = FunctionValue | CellValue
+        entries = [(k, v) for k, v in content.entries() if not isinstance(v, made)]
+        return types.CellType({k.as_python(): model_of(tx, v, "a name") for k, v in entries})
+    return types.CellType(model_of(tx, content, "what an annotation names"))
 
 
 def _placeholder(kind: type) -> Any:
@@ -319,7 +334,7 @@ def make_class(
         model_space = {
             key: value.as_python() if key == "__slots__" else model_of(tx, value, key)
             for key, value in entries.items()
-            if key != "__classcell__"
+            if key not in ("__classcell__", "__classdictcell__")
         }
         title = name.as_python()
     except NotConcrete as error:
