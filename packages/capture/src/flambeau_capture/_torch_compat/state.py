@@ -303,9 +303,14 @@ def leave_foreign_modes() -> None:
         torch.overrides._pop_mode()
 
 
+def saved_tensors_hooked() -> bool:
+    """Whether hooks of the program's on saved tensors are in force."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def own_saved_tensors() -> AbstractContextManager[Any]:
     """Keep the hooks that the program has on saved tensors from seeing those of capture."""
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+    if not saved_tensors_hooked():
         return contextlib.nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
 
