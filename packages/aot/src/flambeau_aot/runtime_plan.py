@@ -321,7 +321,8 @@ class RuntimePlan:
     freed_with: for each tangent, those, itself among them, for which autograd keeps something that
     a backward pass from this one frees. freed_inside: what the program itself has freed. users: for
     each derivative of a user's, the tangents that lead to it: eager runs it where these are all
-    undefined, too.
+    undefined, too. kept_results: results that eager keeps for the backward pass, as that of `exp`:
+    gradients depend on them in turn.
     """
 
     inputs: InputPlan
@@ -351,6 +352,7 @@ class RuntimePlan:
     freed_with: tuple[frozenset[int], ...] = ()
     freed_inside: tuple[FreedInside, ...] = ()
     users: tuple[frozenset[int], ...] = ()
+    kept_results: tuple[int, ...] = ()
 
     @functools.cached_property
     def written(self) -> frozenset[int]:

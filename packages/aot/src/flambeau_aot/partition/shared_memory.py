@@ -24,7 +24,7 @@ from flambeau_aot.joint.trace import FRESH, Joint
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import SNAPSHOT
 from flambeau_aot.partition.split import backward_only, readers_of
-from flambeau_aot.runtime_plan import Saved, Watched
+from flambeau_aot.runtime_plan import FromGraph, Saved, Watched
 
 aten = torch.ops.aten
 
@@ -116,7 +116,17 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
         sources = [source for source, known_root in read.items() if known_root is root]
         if sources:
             watched.append(Watched(place, frozenset().union(*(readers[x] for x in sources))))
-    return replace(joint, plan=replace(joint.plan, watched=tuple(watched)), kept=())
+    own = {*read.values()}
+    kept = tuple(
+        at
+        for at, item in enumerate(joint.plan.results)
+        if isinstance(item, FromGraph)
+        and item.output in joint.plan.differentiable
+        and not (item.leaf or item.view)
+        and joint.outputs[item.output] in own
+    )
+    plan = replace(joint.plan, watched=tuple(watched), kept_results=kept)
+    return replace(joint, plan=plan, kept=())
 
 
 def _backward_nodes(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:
