@@ -1,4 +1,4 @@
-"""Gradients by a result that its own operator keeps, as that of `exp`: they depend on it in turn."""
+"""Gradients by a result that its own operator keeps, as that of `exp`: they depend on it too."""
 
 from __future__ import annotations
 
