@@ -1,5 +1,6 @@
 """Slices and extremes of open sizes, where which answer holds differs from call to call."""
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -200,3 +201,39 @@ def test_a_branch_of_another_kind_is_decided(branch: str, condition: str) -> Non
         answers = compiled(given, one), scope["program"](wanted, other)
         assert torch.equal(answers[0][0], answers[1][0]) and answers[0][1] == answers[1][1], size
         assert torch.equal(given, wanted) and one.reads == other.reads, (text, size)
+
+
+#: where the answer of a comparison goes; `o` is an object of the program's, `{}` the comparison
+LEAVES = {
+    "a result": "r = {}",
+    "an item": "r = [{}, 0]",
+    "a key": "r = {{{}: 1}}",
+    "negated": "r = not {}",
+    "a number": "r = ({}) + 1",
+    "a text": "r = f'{{{}}}'",
+    "one of two": "r = ({}) and x.dim() > 0",
+    "an attribute": "o.seen = {}; r = 0",
+    "through a break": "r = {}; print(end='')",
+    "a closure": "r = {}; r = (lambda: r)()",
+    "a default": "r = (lambda k={}: k)",
+    "chosen by": "r = 3 if {} else 4",
+    "an identity": "r = ({}) is True",
+}
+NUMBERS = {"a counter": "o.n", "a size": "x.shape[0]", "both": "x.shape[0] + o.n"}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_the_answer_of_a_comparison_is_the_calls_own(leaves: str, number: str) -> None:
+    for relation in ("<", "<=", "==", "!=", ">=", ">"):
+        use = LEAVES[leaves].format(f"{NUMBERS[number]} {relation} 4")
+        space: dict[str, Any] = {}
+        exec(f"def f(x, o):\n    {use}\n    o.n = o.n + 1\n    return x + 1, r", space)
+        seen = []
+        for program in (space["f"], _compiled(space["f"])[0]):
+            o = types.SimpleNamespace(n=2, seen=None)
+            seen.append([])
+            for size in (2, 3, 4, 5, 3):
+                out, r = program(torch.ones(size), o)
+                seen[-1].append((out.tolist(), r() if callable(r) else r, o.n, o.seen))
+        assert seen[0] == seen[1], (relation, seen)

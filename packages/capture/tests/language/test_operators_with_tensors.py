@@ -4,6 +4,7 @@ Generated: every operator, both sides, what the object derives from, what its me
 """
 
 import builtins
+import collections
 import enum
 import itertools
 import math
@@ -66,6 +67,63 @@ def test_each_operator(base, answer):
         ours = optimize("eager", raise_internal_errors=True)(f)(t)
         assert [shown(r) for r in ours] == expected, symbol
         assert log == heard, symbol
+
+
+#: the built-in class that an operand's class derives from, and what makes its instances
+HELD = {
+    object: (), collections.deque: ([1],), list: ([1],), tuple: ([1],), str: ("ab",),
+    bytes: (b"ab",), int: (3,), float: (1.5,), dict: ({1: 2},), set: ([1],), frozenset: ([1],),
+}  # fmt: skip
+PAIRED = ("+", "*", "-", "&", "|", "//", "<<", "@")
+
+
+def operand_class(base, methods, log):
+    """A class with methods that say that they were called; of `-name` it leaves it to others."""
+    body = {}
+    for name in methods:
+        answer = 2 if name == "__index__" else NotImplemented if name[0] == "-" else name
+
+        def method(self, *given, name=name, answer=answer):
+            log.append(name)
+            return answer
+
+        body[name.removeprefix("-")] = method
+    return type("C", (base,), body)
+
+
+def outcomes(f, x, o, p):
+    rows = f(x, o, p)
+    return [(type(r).__name__, shown(sorted(r) if isinstance(r, set | frozenset) else r))
+            for r in rows]  # fmt: skip
+
+
+@pytest.mark.sweep(8)
+@pytest.mark.parametrize("symbol", PAIRED)
+@pytest.mark.parametrize("base", HELD, ids=lambda base: base.__name__)
+def test_operands_of_classes_that_derive_from_built_in_ones(base, symbol):
+    _, name, back = OPERATORS[symbol]
+    space = {}
+    tries = [f"    try: R.append({use})\n    except Exception as e: R.append(repr(e))\n"
+             for use in (f"o {symbol} p", f"p {symbol} o")]  # fmt: skip
+    exec(f"def f(x, o, p):\n    R = [x + 1]\n{''.join(tries)}    return R", space)
+    log = []
+    has = [[], [back], [name], ["-" + name], [name, back]]
+    for methods in (*has, *([*each, "__index__"] for each in has[:4])):
+        kind = operand_class(base, methods, log)
+        over, plain = operand_class(kind, [back], log), operand_class(kind, [], log)
+        others = [
+            2, 1.5, True, [1], (1,), "s", collections.deque([3]), {3: 4}, {5}, kind(*HELD[base]),
+            operand_class(int, [], log)(2), operand_class(list, [], log)([7]),
+            operand_class(object, ["__index__"], log)(), over(*HELD[base]), plain(*HELD[base]),
+        ]  # fmt: skip
+        for other in others:
+            given = torch.ones(1), kind(*HELD[base]), other
+            log.clear()
+            expected, heard = outcomes(space["f"], *given), log[:]
+            log.clear()
+            compiled = optimize("eager", raise_internal_errors=True)(space["f"])
+            assert outcomes(compiled, *given) == expected, (methods, type(other).__mro__)
+            assert log == heard, (methods, type(other).__mro__)
 
 
 def test_an_index_of_the_program_is_a_tensors_to_take():

@@ -141,3 +141,61 @@ def test_an_error_by_hooks_on_saved_tensors_is_the_programs(backend):
                 call(value)
     assert len(backend) == 1
     assert not compiler_of(compiled).records.faults
+
+
+class _Saves(torch.autograd.Function):
+    """Saves both arguments; reads none, one, or both of them again."""
+
+    read = 2
+
+    @staticmethod
+    def forward(ctx, x, w, read):
+        ctx.save_for_backward(x, w, x)
+        ctx.read = read
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        if not ctx.read:
+            return g * 3, g, None
+        x, w, _ = ctx.saved_tensors
+        return g * w, g * x if ctx.read > 1 else None, None
+
+
+@pytest.mark.parametrize("read", [0, 1, 2])
+@pytest.mark.parametrize("inside", [True, False], ids=["inside", "around"])
+def test_functions_save_through_the_programs_hooks(inside, read):
+    def work(x, w):
+        y = _Saves.apply(x * 2, w, read)
+        return _Saves.apply(y, y, read) * x
+
+    def hooked(fn):
+        def call(x, w):
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                return fn(x, w)
+
+        return call
+
+    log = []
+
+    def pack(t):
+        log.append(tuple(t.shape))
+        return t.detach() * (1 + len(log) / 8)
+
+    def unpack(t):
+        log.append(None)
+        return t + len(log) / 8
+
+    def gradients(plain, under):
+        log.clear()
+        seen = []
+        for fn in (plain, under, plain, under):
+            x, w = (torch.linspace(1, 2, 6).requires_grad_() for _ in range(2))
+            fn(x, w).sum().backward()
+            found = [None if t.grad is None else t.grad.tolist() for t in (x, w)]
+            seen.append((found, [*log]))
+        return seen
+
+    compiled = optimize("eager", raise_internal_errors=True)
+    ours = compiled(work), compiled(hooked(work)) if inside else hooked(compiled(work))
+    assert gradients(*ours) == gradients(work, hooked(work))

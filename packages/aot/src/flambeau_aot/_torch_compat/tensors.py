@@ -6,6 +6,7 @@ to find something out is set back.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 
@@ -98,8 +99,16 @@ def version(tensor: torch.Tensor) -> int:
 def write_counter(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor without elements on which autograd counts the writes to this one."""
     counter = tensor.detach()
-    counter.data = tensor.new_empty(0)  # it keeps its counter, and lets go of the memory
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    # it keeps its counter, and lets go of the memory
+    counter.data = _nothing(tensor.dtype, tensor.device) if plain else tensor.new_empty(0)
     return counter
+
+
+@functools.cache
+def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    with torch.no_grad():
+        return torch.empty(0, dtype=dtype, device=device)
 
 
 def share_version_counter(one: torch.Tensor, other: torch.Tensor) -> bool:

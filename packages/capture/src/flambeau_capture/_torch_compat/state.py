@@ -7,6 +7,7 @@ no side effect. Tried on torch 2.11, 2.13 and 2.14.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
 import traceback
@@ -310,13 +311,40 @@ def saved_tensors_hooked() -> bool:
 
 def own_saved_tensors() -> AbstractContextManager[Any]:
     """Keep the hooks that the program has on saved tensors from seeing those of capture."""
-    if not saved_tensors_hooked():
+    top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    if top is None:
         return contextlib.nullcontext()
-    return torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
+    return torch.autograd.graph.saved_tensors_hooks(_Over(top[0]), _as_it_is)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Over:
+    """A hook that changes nothing, over one of the program's."""
+
+    theirs: Any
+
+    def __call__(self, value: Any) -> Any:
+        return value
 
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+def saved_tensors_may_change(_: Any = None) -> bool:
+    """Whether the program has hooks on saved tensors in force, other than those of torch's own that
+    give back what they were given."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    if top is None:
+        return False
+    pack = top[0].theirs if isinstance(top[0], _Over) else top[0]
+    name = f"{getattr(pack, '__module__', '')}.{getattr(pack, '__qualname__', '')}"
+    return not name.startswith(("torch.autograd.graph.save_on_cpu.", "torch.utils.checkpoint."))
+
+
+def saved_tensors_stay(_: Any = None) -> bool:
+    """Whether it has none."""
+    return not saved_tensors_may_change()
 
 
 def are_processes_together() -> bool:

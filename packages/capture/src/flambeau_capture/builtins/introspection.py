@@ -398,6 +398,9 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
             if value.special(tx, name):
                 by = str if method == "__str__" else repr
                 return str(constant_of(ask(tx, value, name, by=by)))
+            own = find_in_class(value.cls, name)
+            if own is not None and own[0] is not object:
+                break  # a built-in class's, which asks no other
         if isinstance(value.payload, Constant | TupleValue):
             return text_of(tx, value.payload, method)
         if issubclass(value.cls, types.SimpleNamespace):

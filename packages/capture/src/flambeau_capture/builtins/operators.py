@@ -17,6 +17,7 @@ from typing import Any
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import python_method
+from flambeau_capture.builtins.operator_dispatch import arithmetic
 from flambeau_capture.builtins.operator_tables import (
     COMPARISONS,
     IN_PLACE,
@@ -174,7 +175,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
     if isinstance(left, Constant) and isinstance(right, Constant):
         fn = OPERATORS[symbol][0] if asked is None else IN_PLACE[asked][0]
         return tx.wrap_new(evaluate(tx, fn, left.value, right.value))
-    for attempt in (_objects, _made, _sequences, _tables, _known):
+    for attempt in (arithmetic, _objects, _made, _sequences, _tables, _known):
         found = attempt(tx, symbol, left, right, asked or symbol)
         if found is not None:
             return found
@@ -213,12 +214,14 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         if not declined(found):
             return found
     reflected = OPERATORS[symbol[:-1]][2]
-    in_list = isinstance(left, ListValue)
+    in_list = isinstance(left, ListValue) and symbol in ("+=", "*=")
     if in_list and isinstance(right, ObjectValue) and right.special(tx, reflected):
         found_there = _objects(tx, symbol[:-1], left, right, symbol)  # numbers before sequences
         if found_there is not None:
             return found_there
-    if (in_list and symbol == "+=") or (isinstance(left, DictValue) and symbol == "|="):
+    if (isinstance(left, ListValue) and symbol == "+=") or (
+        isinstance(left, DictValue) and symbol == "|="
+    ):
         return left.call_method(tx, name, [right], {})
     if isinstance(left, SetValue) and left.cls is set and hasattr(set, name):
         changed = left.call_method(tx, name, [right], {})

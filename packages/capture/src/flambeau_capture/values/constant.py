@@ -150,7 +150,7 @@ class Constant(KnownObject):
         if self.source is not None and self._commit is not None:
             writer.load_source(self.source)
         else:
-            writer.load_const(self._value)
+            writer.load_const(self.value)
 
 
 _OF_NUMBERS = re.compile(r"([^%]|%[YmdHMSfjwuGV%])*")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
+from flambeau_inductor.ir.evaluate import run_program
+from flambeau_inductor.ir.program import Extern, RunLoop
+from torch import Tensor
 
-from tests.evaluated import against_eager
+from tests.evaluated import against_eager, scheduled
+
+aten = torch.ops.aten
 
 GEOMETRIES = {
     "tiles": (2, 2, 0, False),
@@ -72,3 +79,30 @@ def test_large_and_dilated_windows_are_the_librarys(function: object) -> None:
     assert callable(function)
     outcome = against_eager(function, torch.randn(1, 2, 12, 12))
     assert outcome.externs and not outcome.fallbacks
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("geometry", [*GEOMETRIES.values(), (3, 1, 1, False), ((5, 4), 2, 2, True)])
+def test_derivatives_of_maxima_on_a_gpu_are_gathered(geometry: Any, dtype: torch.dtype) -> None:
+    """By the meaning of its loops, without a GPU."""
+    (kernel, stride, padding), ceil = map(_pair, geometry[:3]), geometry[3]
+    x = torch.randint(-3, 3, (2, 3, 7, 9)).to(dtype)
+    grad, indices = F.max_pool2d(x, *geometry[:3], ceil_mode=ceil, return_indices=True)
+
+    def fn(grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
+        return aten.max_pool2d_with_indices_backward.default(
+            grad, x, kernel, stride, padding, [1, 1], ceil, indices
+        )
+
+    real = [torch.randn_like(grad), x, indices]
+    real[0][0, 0] = -0.0
+    program = scheduled(fn, real, "cuda")
+    assert [type(step) for step in program.steps if isinstance(step, RunLoop | Extern)] == [RunLoop]
+    (got,) = run_program(program, real)
+    want = fn(real[0].double(), x.double(), indices).to(dtype)
+    torch.testing.assert_close(got, want, rtol=0, atol=0 if dtype == torch.float64 else 1e-2)
+    assert torch.equal(got.signbit(), want.signbit())
+
+
+def _pair(size: int | tuple[int, int]) -> list[int]:
+    return [size, size] if isinstance(size, int) else list(size)

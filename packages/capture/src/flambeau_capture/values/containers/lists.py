@@ -26,7 +26,7 @@ from flambeau_capture.values.containers.sequences import (
     tx_equal,
 )
 from flambeau_capture.values.iterators.builtin import DequeIterator, ReversedIterator
-from flambeau_capture.values.objects.attributes import call_special
+from flambeau_capture.values.objects.attributes import call_special, is_iterable
 
 
 @dataclass(eq=False)
@@ -88,8 +88,10 @@ class ListValue(SequenceValue):
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
         where: Any = self.where(tx, key)
-        given: Any = unpack(tx, value, hint=True) if isinstance(where, slice) else value
         items = self.raw()
+        if isinstance(where, slice) and not is_iterable(value):
+            evaluate(tx, operator.setitem, items, where, None)  # in the words of such assignments
+        given: Any = unpack(tx, value, hint=True) if isinstance(where, slice) else value
         evaluate(tx, operator.setitem, items, where, given)
         if list(map(id, items)) != list(map(id, self.raw())):  # `list[0] += 1` sets what is there
             self.replace(tx, items)

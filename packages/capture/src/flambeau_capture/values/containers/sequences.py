@@ -358,9 +358,9 @@ class TupleValue(SequenceValue):
         if self.real is not None and written and isinstance(written[1], types.MemberDescriptorType):
             assert self.source is not None
             return tx.wrap(getattr(self.real, name), Attr(self.source, name))
-        if name == "_fields" and hasattr(self.cls, name):
-            where = ConstantSource(self.cls, self.cls.__name__)
-            return tx.wrap(self.cls._fields, ClassEntry(where, name))  # type: ignore[attr-defined]
+        if name == "_fields" and written is not None:
+            owner, fields = written
+            return tx.wrap(fields, ClassEntry(ConstantSource(owner, owner.__name__), name))
         if written is not None and isinstance(written[1], _PYTHON_ATTRIBUTES):
             return class_attribute(tx, self, self.cls, name)
         if name == "__dict__" or not hasattr(self.cls, name):

@@ -29,6 +29,7 @@ from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
 from flambeau_capture.values.objects.attributes import (
     Instance,
+    ask,
     assume_entry,
     assume_special_methods,
     class_attribute,
@@ -325,7 +326,7 @@ class ObjectValue(SpecialMethods, Instance):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         """A method that a built-in class defines, on this instance."""
         handler = _OBJECT_METHODS.get(name)
-        if name == "__init__" and self._init_is_objects():
+        if name == "__init__" and self._is_objects(name):
             return Constant(None)  # which does nothing with arguments that it does not refuse
         if name == "__init__" and self.payload is None and kwargs:
             return self._init_by_name(tx, args, kwargs)
@@ -333,6 +334,8 @@ class ObjectValue(SpecialMethods, Instance):
             return handler(self, tx, args) or Constant(None)
         if name == "__getitem__" and issubclass(self.cls, dict) and self.special(tx, "__missing__"):
             return self.get_item(tx, args[0])
+        if name == "__str__" and self._is_objects(name) and self.special(tx, "__repr__"):
+            return ask(tx, self, "__repr__")
         if self.payload is not None:
             by_class = CONTAINER_METHODS.get((self.payload.cls, name))
             if by_class is not None:
@@ -343,8 +346,9 @@ class ObjectValue(SpecialMethods, Instance):
             return tx.call(class_attribute(tx, self, self.python_class, name), args, kwargs)
         self.unknown(f"method {name!r}")
 
-    def _init_is_objects(self) -> bool:
-        found = find_in_class(layout_of(self.python_class), "__init__")
+    def _is_objects(self, name: str) -> bool:
+        """Whether the class's built-in base has no method of this name but `object`'s."""
+        found = find_in_class(layout_of(self.python_class), name)
         return found is not None and found[0] is object
 
     def _init_by_name(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

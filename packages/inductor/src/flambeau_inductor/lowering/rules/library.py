@@ -35,7 +35,6 @@ from flambeau_inductor.runtime.fused_attention import WIDEST
 from flambeau_inductor.tuning import tuning_of
 
 SAME_ARGUMENTS = {
-    "max_pool2d_with_indices_backward": "aten.max_pool2d_with_indices_backward.default",
     "avg_pool2d_backward": "aten.avg_pool2d_backward.default",
     "topk": "aten.topk.default",
 }

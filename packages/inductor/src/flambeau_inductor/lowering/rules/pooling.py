@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -132,6 +133,47 @@ def _outside(
 
 def _least(dtype: torch.dtype) -> float | int:
     return -float("inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+@rule("max_pool2d_with_indices_backward")
+def max_pool_backward(
+    ctx: Context, grad: Node, a: Node, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints,
+    ceil_mode: bool, indices: Node,
+) -> Lowered:  # fmt: skip
+    """On a GPU: the sum, in the windows' order, of the derivatives of those windows that an element
+    of the image is the largest of, gathered. A CPU's library adds to memory, in a fifteenth of the
+    time where rows are contiguous: divided places do not vectorise."""
+    shape, first = a.shape, len(a.shape) - SPATIAL
+    covering = [-(-k // step) for k, step in zip(kernel, stride, strict=True)]
+    dilated = any(step != 1 for step in dilation)
+    large = dilated or prod(covering) > MOST_ELEMENTS
+    if large or a.device.type == "cpu" or decide_equal(a.numel, 0):
+        name = "aten.max_pool2d_with_indices_backward.default"
+        return called(ctx, name, grad, a, kernel, stride, padding, dilation, ceil_mode, indices)
+    wide = torch.float32 if grad.dtype.itemsize < 4 else grad.dtype
+    high, across = dims_of(first + SPATIAL)[first:]
+    here = ctx.node(shape, torch.int64, a.device, Position(high * shape[-1] + across))
+    none = ctx.literal(-1, shape, torch.int64, a.device)
+    nothing = ctx.literal(0.0, shape, grad.dtype, grad.device)
+    total = ctx.literal(0.0, shape, wide, grad.device)
+    last = [(d + pad) // step for d, pad, step in zip((high, across), padding, stride)]
+    for i, j in product(*(range(count - 1, -1, -1) for count in covering)):
+        window = last[0] - i, last[1] - j
+        inside = tuple(
+            IndexCondition(op, place, bound)
+            for place, count in zip(window, grad.shape[first:], strict=True)
+            for op, bound in (("ge", 0), ("lt", count))
+        )
+        places = (*dims_of(first), *window)
+
+        def there(x: Node, other: Node) -> Node:
+            value = shifted(ctx, x, shape, places)
+            return ctx.node(shape, x.dtype, x.device, Choose(((inside, value),), other))
+
+        largest = ctx.point("eq", (there(indices, none), here), torch.bool)
+        own = ctx.point("where", (largest, there(grad, nothing), nothing), grad.dtype)
+        total = ctx.point("add", (total, ctx.cast(own, wide)))
+    return ctx.cast(total, grad.dtype)
 
 
 @rule("avg_pool2d")

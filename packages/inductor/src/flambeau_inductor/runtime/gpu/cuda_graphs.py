@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -103,14 +103,15 @@ class CudaGraphRecording:
     """`places` are the inputs that are read in place, `addresses` theirs, `copied` those that go to
     the buffers of what was `made`; `written` has the input of each result that is one, written in
     place; `handed_out` are the outputs that are given as they are, `handles` their memory and
-    `users` the references to it; `loan` is what another recording may put its values into."""
+    `users` the references to it; `copies` copy the others out; `loan` is what another recording may
+    put its values into."""
 
     made: RecordedGraph
     stream: int
     handed_out: tuple[int, ...]
     handles: tuple[int, ...]
     users: list[int]
-    copied_out: frozenset[int]
+    copies: tuple[Copies, ...]
     places: tuple[int, ...]
     addresses: list[int]
     copied: tuple[int, ...]
@@ -280,13 +281,14 @@ class Recorded:
             if isinstance(output, torch.Tensor) and position not in self._copied_out
         ]
         handles = tuple(storage_handle(output) for _, output in handed_out)
+        copies = _copies(made.outputs, self._copied_out)  # of which some are references
         recording = CudaGraphRecording(
             made,
             stream,
             tuple(position for position, _ in handed_out),
             handles,
             [*map(storage_users, handles)],
-            frozenset(self._copied_out),
+            copies,
             places,
             [args[position].data_ptr() for position in places],
             tuple(copied),
@@ -346,11 +348,14 @@ class Recorded:
         recording.made.replay()
         self.replays += 1
         self._served += 1
-        copied = recording.copied_out
-        return tuple(
-            written[position] if position in written else _handed_out(output, position in copied)
-            for position, output in enumerate(recording.made.outputs)
-        )
+        results = list(recording.made.outputs)
+        for position in recording.handed_out:
+            results[position] = results[position].detach()
+        for copies in recording.copies:
+            copies.into(results)
+        for position, value in written.items():
+            results[position] = value
+        return tuple(results)
 
 
 HELD = "an output of the last replay is still held"
@@ -380,17 +385,39 @@ def _live_outputs(recording: CudaGraphRecording) -> list[int]:
     return [position for position, handle, users in known if storage_users(handle) != users]
 
 
-def _handed_out(output: Any, copied: bool) -> Any:
-    if not isinstance(output, torch.Tensor):
-        return output
-    return _copied(output) if copied else output.detach()
+class Copies:
+    """Copies of outputs of one dtype, made together: a kernel for many, not one for each."""
+
+    def __init__(self, places: Sequence[int], outputs: Sequence[torch.Tensor]) -> None:
+        self._places = places
+        self._seen = [(output.shape, output.stride()) for output in outputs]
+        self._sources = list(map(_memory, outputs))
+        self._laid_out = [
+            (source.shape, source.stride(), source.dtype, source.device) for source in self._sources
+        ]
+
+    def into(self, results: list[Any]) -> None:
+        """Put copies, each with its output's strides, at the outputs' places."""
+        made = [
+            torch.empty_strided(size, stride, dtype=dtype, device=device)
+            for size, stride, dtype, device in self._laid_out
+        ]
+        torch._foreach_copy_(made, self._sources)
+        for place, copy, (size, stride) in zip(self._places, made, self._seen, strict=True):
+            results[place] = copy if copy.shape == size else copy.as_strided(size, stride)
 
 
-def _copied(value: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, also of a tensor that is not dense."""
-    made = value.clone()
-    if made.stride() == value.stride():
-        return made
+def _memory(value: torch.Tensor) -> torch.Tensor:
+    """A dense tensor itself; of one with gaps, or whose elements overlap, all its memory."""
+    if torch.empty_like(value, device="meta").stride() == value.stride():
+        return value
     last = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
-    memory = value.as_strided((last + 1,), (1,)).clone()
-    return memory.as_strided(value.shape, value.stride())
+    return value.as_strided((last + 1,), (1,))
+
+
+def _copies(outputs: Sequence[Any], places: Collection[int]) -> tuple[Copies, ...]:
+    by_dtype: dict[torch.dtype, list[int]] = {}
+    for place, output in enumerate(outputs):
+        if place in places and isinstance(output, torch.Tensor):
+            by_dtype.setdefault(output.dtype, []).append(place)
+    return tuple(Copies(each, [outputs[place] for place in each]) for each in by_dtype.values())

@@ -1,0 +1,161 @@
+"""Which of two operands' methods an arithmetic operator calls, in which order: CPython is asked.
+
+In: an operator and two operands, one of them an instance of a class of the program. Out: its value,
+or what it raises. Invariant: the operator runs on objects whose classes derive from the same
+built-in classes and from each other as the operands' do, and whose methods are the operands' own.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.operator_tables import (
+    COMPARISONS,
+    IN_PLACE,
+    OPERATORS,
+    declined,
+    refuse,
+)
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import Constant, constant_of, name_in_errors
+from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.sequences import SequenceValue
+from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.objects.attributes import ask, call_special, find_in_class, layout_of
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+
+_HOLDS = (list, tuple, collections.deque)  # what is in them does not matter to an operator
+_TEXTS = (str, bytes)
+_TABLES = (dict, set, frozenset)  # which act without their items: those are to be compared
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a method of the program answers."""
+
+    value: Value
+
+
+@dataclass
+class _Operands:
+    """Objects that act for operands."""
+
+    tx: Tracer
+    names: tuple[str, str]
+    kinds: dict[type, type] = field(default_factory=dict)
+    made: list[tuple[Any, Value]] = field(default_factory=list)
+    raised: BaseException | None = None
+
+    def act_for(self, value: Value) -> Any:
+        """The object that acts for an operand; a constant and a container act for themselves."""
+        part = value.payload if isinstance(value, ObjectValue) else value
+        held = [] if part is None else [_held(part)]
+        actor = self._kind(value.cls)(*held) if isinstance(value, ObjectValue) else held[0]
+        self.made.append((actor, value))
+        return actor
+
+    def value_of(self, result: Any) -> Value:
+        """The value of what the operator gave."""
+        if isinstance(result, _Answer):
+            return result.value
+        for actor, value in self.made:
+            if actor is result:
+                return value
+        if type(result) in self.kinds.values():
+            raise Break("FB0009", f"an operator that makes one more {type(result).__name__}")
+        if type(result) not in _HOLDS:
+            return self.tx.wrap_new(result)
+        parts = [_part(value) for _, value in self.made]
+        like = next(p for p in parts if isinstance(p, SequenceValue) and p.cls is type(result))
+        return like.like(list(result))
+
+    def _kind(self, cls: type) -> type:
+        """A class that derives from the same built-in class, and has the operator's methods."""
+        if cls in self.kinds:
+            return self.kinds[cls]
+        above = next((kind for kind in self.kinds if issubclass(cls, kind)), None)
+        base = layout_of(cls) if above is None else self.kinds[above]
+        body: dict[str, Any] = {}
+        for name in (*self.names, "__index__"):
+            found = find_in_class(cls, name)
+            of_program = found is None or found[0] not in layout_of(cls).__mro__
+            if (
+                found is not None
+                and of_program
+                and (above is None or find_in_class(above, name) != found)
+            ):
+                body[name] = None if found[1] is None else self._method(name)
+        self.kinds[cls] = made = type(name_in_errors(cls), (base,), body)
+        return made
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        def method(actor: Any, *given: Any) -> Any:
+            receiver, *args = (self.value_of(each) for each in (actor, *given))
+            try:
+                if name == "__index__":
+                    return constant_of(ask(self.tx, receiver, name))
+                answer = call_special(self.tx, receiver, name, args)
+            except BaseException as error:
+                self.raised = error
+                raise
+            return NotImplemented if declined(answer) else _Answer(answer)
+
+        return method
+
+
+def _part(value: Value) -> Value:
+    """The built-in part of an instance; what else there is has no other."""
+    part: Value | None = getattr(value, "payload", None)
+    return value if part is None else part
+
+
+def _held(part: Value) -> Any:
+    if isinstance(part, Constant):
+        return part.value
+    kind: Any = part.cls
+    return kind(part.parts()) if isinstance(part, SequenceValue) else kind()
+
+
+def _can_act(value: Value, names: tuple[str, str]) -> bool:
+    if isinstance(value, ObjectValue):
+        part = value.payload
+        return layout_of(value.cls) is object if part is None else _can_act(part, names)
+    if isinstance(value, Constant):
+        return not isinstance(value, SymbolValue)
+    if isinstance(value, DictValue | SetValue):
+        return value.cls in _TABLES or not any(hasattr(value.cls, name) for name in names)
+    return isinstance(value, SequenceValue) and value.cls in _HOLDS
+
+
+def arithmetic(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
+    """The value of an arithmetic operator; None: an operand is of another kind.
+
+    Raises: in the program, what CPython raises of such operands; `Break` where the operator makes
+    another instance by calling its class."""
+    if symbol in COMPARISONS or symbol not in OPERATORS or symbol == "getitem":
+        return None
+    ours = any(isinstance(value, ObjectValue) for value in (left, right))
+    fn, *methods = OPERATORS[symbol]
+    names = (methods[0], methods[1])
+    formats = symbol == "%" and isinstance(part := _part(left), Constant) and part.cls in _TEXTS
+    if not ours or formats or not (_can_act(left, names) and _can_act(right, names)):
+        return None
+    operands = _Operands(tx, names)
+    one = operands.act_for(left)
+    other = one if right is left else operands.act_for(right)
+    try:
+        result = fn(one, other)
+    except Exception as error:
+        if error is operands.raised:
+            raise
+        if isinstance(error, TypeError) and asked in IN_PLACE:
+            refuse(tx, asked, left, right)
+        tx.raise_as_python(error)
+    if type(result) in _TABLES:
+        return tx.binary(symbol, _part(left), _part(right))
+    return operands.value_of(result)
