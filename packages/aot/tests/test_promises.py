@@ -37,7 +37,7 @@ PARTITIONING: dict[str, tuple[str, ...]] = {
         "partition/test_cost.py::test_views_are_made_again_and_never_saved_beside_what_they_view",
     ),
     "cheap chains are computed again": (
-        "partition/test_mincut.py::test_a_pointwise_chain_saves_its_input_only",
+        "partition/test_mincut.py::test_a_pointwise_chain_saves_what_it_begins_with_only",
     ),
     "a budget is a part, by a knapsack": (
         "partition/test_budget.py::test_knapsack_is_best",

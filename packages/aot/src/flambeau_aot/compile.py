@@ -30,12 +30,7 @@ from flambeau_aot.joint.program import InputProgram, of_graph_module
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.partition.budget import min_cut_partition
 from flambeau_aot.partition.gathers import gather_again
-from flambeau_aot.partition.must_not_recompute import (
-    is_view_node,
-    relying_on_leaves,
-    root_of,
-    watching,
-)
+from flambeau_aot.partition.shared_memory import is_view_node, root_of, separated, watching
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split
 from flambeau_aot.runtime.ambient_state import ambient
 from flambeau_aot.runtime.call import Compiled, Uncompiled, direct, inference_call, training_call
@@ -163,7 +158,8 @@ class Pipeline:
         grad_mode, surroundings = torch.is_grad_enabled(), ambient()
         with _timed(seconds, "trace"):
             joint = trace(program, inputs, self.decompositions, HIGHER_ORDER, all_defined=False)
-        work = _Work(watching(joint, classes), len(inputs), len(program.static), seconds)
+        joint = separated(watching(joint, classes), classes)
+        work = _Work(joint, len(inputs), len(program.static), seconds)
         with _timed(seconds, "simplify"):
             if self.options.simplify:
                 work.joint, work.removed = simplify(work.joint)
@@ -174,7 +170,6 @@ class Pipeline:
             refuse_upstream(work.joint, inputs)
             with _timed(seconds, "partition"):
                 saved = checked_cut(work.joint, self.partition(work.joint, self.options))
-                work.joint = relying_on_leaves(work.joint, saved, classes)
                 halves = split(work.joint, saved, classes)
             higher = None
             if self.options.higher_order:

@@ -19,7 +19,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import live_bytes, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.mincut import save_all
-from flambeau_aot.partition.must_not_recompute import root_of
+from flambeau_aot.partition.shared_memory import root_of
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
 from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.runtime.saved_values import Crossing

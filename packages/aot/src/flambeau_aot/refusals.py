@@ -342,6 +342,7 @@ AO0174: {func} of a packed sequence, or over an open number of steps, under auto
 AO0175: a result is a {cls}, a tensor subclass, whose gradient is of another form > bring it to the
     form of its gradient in this part of the program, as `redistribute` does with a partial sum
 AO0176: gradients of {name} are differentiated in turn, and its caller has a result on which another
-    one depends, and with that the gradients > drop that result before, or return it detached
+    one depends, or which its operator keeps, and with that the gradients > drop that result before,
+    or return it detached
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

@@ -309,8 +309,7 @@ class RuntimePlan:
     end_grad: those on which it calls detach_(). touched: inputs whose version counter is to be
     raised although nothing is copied into them. `beside`: inputs that share the memory, and so the
     counter, of one that is touched or reshaped. hooks: (primal, hook): what the program puts on the
-    gradients of inputs. leaves: inputs that the backward part reads, though eager would not,
-    because they are leaves that require grad. partly: primals that some result does not depend on,
+    gradients of inputs. partly: primals that some result does not depend on,
     though the function leads from it to them, each with the tangents that lead to it. watched: what
     must not be written to between the call and a backward pass, whether or not its value is kept.
     reentrant: tangents that lead to a checkpoint with use_reentrant=True. result_nodes: nodes of
@@ -322,7 +321,8 @@ class RuntimePlan:
     freed_with: for each tangent, those, itself among them, for which autograd keeps something that
     a backward pass from this one frees. freed_inside: what the program itself has freed. users: for
     each derivative of a user's, the tangents that lead to it: eager runs it where these are all
-    undefined, too.
+    undefined, too. kept_results: results that eager keeps for the backward pass, as that of `exp`:
+    gradients depend on them in turn.
     """
 
     inputs: InputPlan
@@ -340,7 +340,6 @@ class RuntimePlan:
     touched: tuple[int, ...] = ()
     beside: tuple[int, ...] = ()
     hooks: tuple[tuple[int, Any], ...] = ()
-    leaves: tuple[int, ...] = ()
     partly: tuple[tuple[int, frozenset[int]], ...] = ()
     inside: tuple[View, ...] = ()
     apart: tuple[int, ...] = ()
@@ -353,6 +352,7 @@ class RuntimePlan:
     freed_with: tuple[frozenset[int], ...] = ()
     freed_inside: tuple[FreedInside, ...] = ()
     users: tuple[frozenset[int], ...] = ()
+    kept_results: tuple[int, ...] = ()
 
     @functools.cached_property
     def written(self) -> frozenset[int]:

@@ -20,7 +20,7 @@ from flambeau_aot.joint.differentiate import in_backward, mark_as_backward
 from flambeau_aot.joint.metadata.corrections import contiguous
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import runs_anyway
-from flambeau_aot.partition.must_not_recompute import root_of, volatile_inputs, volatile_results
+from flambeau_aot.partition.memory import is_snapshot
 from flambeau_aot.sizes import data_extents, is_symbolic, same_sizes
 
 aten = torch.ops.aten
@@ -142,26 +142,14 @@ def _may_copy(view: fx.Node, source: fx.Node) -> bool:
 def _needless(joint: Joint) -> Callable[[fx.Node], fx.Node | None]:
     """What copies and reshapes give that is what they take, where no result depends on the copy."""
     protected = _protected(joint)
-    # Eager keeps a copy of an input or a result for its backward pass, and not what was copied.
-    volatile: frozenset[fx.Node] = frozenset()
-    if joint.training:
-        volatile = volatile_inputs(joint) | volatile_results(joint, is_view_node)
 
     def source_of(node: fx.Node) -> fx.Node | None:
-        if node in protected or node.target not in _COPIES:
+        if node in protected or node.target not in _COPIES or is_snapshot(node):
             return None
         source = node.args[0]
-        if not isinstance(source, fx.Node) or not _same_metadata(node, source):
-            return None
-        kept = volatile and _is_copy(node) and root_of(source, is_view_node) in volatile
-        return None if kept else source
+        return source if isinstance(source, fx.Node) and _same_metadata(node, source) else None
 
     return source_of
-
-
-def _is_copy(node: fx.Node) -> bool:
-    """Whether the program itself copies here; what the engine copies, it copies for its results."""
-    return not is_view_node(node) and not in_backward(node)
 
 
 def _same_metadata(node: fx.Node, source: fx.Node) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flambeau_aot as aot
@@ -87,7 +87,7 @@ def test_a_write_to_an_input(
     torch.testing.assert_close(*both)
 
 
-def test_a_buffer_is_written_to_and_a_parameter_is_not() -> None:
+def test_a_buffer_and_a_parameter_are_written_to() -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -105,10 +105,8 @@ def test_a_buffer_is_written_to_and_a_parameter_is_not() -> None:
     result = compiled(x).sum()
     with torch.no_grad():
         module.table.zero_()
+        module.weight.zero_()
     torch.testing.assert_close(torch.autograd.grad(result, x), expected)
-    (entry,) = compiled.compiled.values()
-    names = [node.name for node in entry.halves.saved_nodes]
-    assert "weight" in names, "the cast of a parameter is made again"
 
 
 def test_a_region_under_a_checkpoint_reads_its_inputs_again() -> None:
@@ -217,48 +215,76 @@ def test_what_no_gradient_is_asked_of_does_not_divide_by_zero(partition) -> None
         torch.testing.assert_close(given, expected)
 
 
-def loss_of(x: torch.Tensor) -> torch.Tensor:
-    return x.exp().sin().log_softmax(1)[:, 0].sum()
+READS: dict[str, Callable[..., Any]] = {
+    "result": lambda x, w, b: (x * w).exp(),
+    "derivative of a result": lambda x, w, b: torch.sigmoid(x * w) * b,
+    "product": lambda x, w, b: torch.nn.functional.gelu(x @ w) + b,
+    "own derivative": lambda x, w, b: (x.sin() * w.cos()).sum(0) + b.tanh(),
+    "softmax": lambda x, w, b: (x * w).softmax(-1) * b,
+    "power": lambda x, w, b: x**2 * w.exp(),
+    "two results": lambda x, w, b: ((x + 1).exp() * w, (x * b).cos()),
+    "a result that is read": lambda x, w, b: [(y := x * w), y.sin().exp() * b],
+    "view of a result": lambda x, w, b: [(y := (x * w).exp()).t(), y.t().sin() * b],
+    "norm": lambda x, w, b: x * (w / w.norm()) + b.abs(),
+    "chain": lambda x, w, b: ((x * w).sin() * b).exp() * w,
+    "copies": lambda x, w, b: (x.clone() * w, b * 2, torch.nn.functional.silu(b.clone())),
+    "views": lambda x, w, b: (x.t() * w[0]).relu() * b.t().clone(),
+    "choice": lambda x, w, b: torch.where(x > 0, x * w, b).amax(1),
+    "no values": lambda x, w, b: x + w + b,
+}
+
+WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "data": lambda x: x.data.mul_(3.0),
+    "detached": lambda x: x.detach().mul_(3.0),
+    "in place": torch.no_grad()(lambda x: x.mul_(3.0)),
+}
 
 
-def test_a_leaf_is_kept_and_a_value_with_a_history_is_not() -> None:
-    """A leaf is a parameter, wherever it comes from; what replaces it at another call may be
-    written to."""
-    compiled: Any = aot.aot_function(loss_of, aot.run_as_is)
-    leaf = torch.randn(4, 5, requires_grad=True)
-    for history in (False, True, False):
-        grads = []
-        for call in (loss_of, compiled):
-            x = leaf * 1 if history else leaf
-            result = call(x)
-            if history:
-                with torch.no_grad():
-                    x.zero_()
-            grads.append(torch.autograd.grad(result, leaf)[0])
-        torch.testing.assert_close(*grads)
+def after_a_write(call: Callable[..., Any], kinds: Sequence[str], to: int, write: str) -> Any:
+    """Gradients, the error's kind, or None where there is nothing to differentiate or to write to,
+    of a call of which an argument, or a result (3, 4), is written to."""
+    torch.manual_seed(0)
+    leaves = [torch.rand(4, 4).add_(0.1).requires_grad_(kind != "plain") for kind in kinds]
+    pairs = zip(leaves, kinds, strict=True)
+    arguments = [leaf * 1 if kind == "part of a graph" else leaf for leaf, kind in pairs]
+    found = call(*arguments)
+    results = list(found) if isinstance(found, (list, tuple)) else [found]
+    each = dict(enumerate([*arguments, *results]))
+    if to not in each or not any(leaf.requires_grad for leaf in leaves):
+        return None
+    WRITES[write](each[to])
+    total = sum(result.sum() * (n + 1) for n, result in enumerate(results))
+    try:
+        total.backward()
+    except RuntimeError as error:
+        return str(error)[:40]
+    return [leaf.grad for leaf in leaves]
 
 
-def test_a_graph_for_leaves_is_compiled_again_for_others() -> None:
-    gm = torch.fx.symbolic_trace(lambda x: (loss_of(x),))
-    leaf = torch.randn(4, 5, requires_grad=True)
-    compiled = aot.compile(gm, [leaf], aot.run_as_is)
-    assert compiled.joint is not None and compiled.joint.plan.leaves == (0,)
-    assert compiled.halves is not None
-    assert "exp" not in " ".join(node.name for node in compiled.halves.saved_nodes)
-    expected = torch.autograd.grad(loss_of(leaf), leaf)
-    torch.testing.assert_close(torch.autograd.grad(compiled(leaf)[0], leaf), expected)
-    assert not compiled.variants
-    x = leaf * 1
-    (result,) = compiled(x)
-    with torch.no_grad():
-        x.zero_()
-    torch.testing.assert_close(torch.autograd.grad(result, leaf), expected)
-    assert len(compiled.variants) == 1
-    (result,) = compiled(leaf)
-    with torch.no_grad():
-        leaf.mul_(2)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        result.backward()
+KINDS = (
+    ("leaf", "leaf", "leaf"),
+    ("part of a graph", "leaf", "plain"),
+    ("plain", "part of a graph", "leaf"),
+    ("leaf", "plain", "plain"),
+)
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("to", range(5), ids=["x", "w", "b", "result 0", "result 1"])
+def test_a_write_is_seen_where_eager_sees_it(name: str, to: int) -> None:
+    """A write that no counter notices, too: eager reads what it keeps in the backward pass."""
+    compiled = aot.aot_function(READS[name], aot.run_as_is)
+    for kinds in KINDS:
+        for write in WRITES:
+            expected = after_a_write(READS[name], kinds, to, write)
+            given = after_a_write(compiled, kinds, to, write) if expected is not None else None
+            if isinstance(expected, str) or expected is None:
+                assert given == expected, (kinds, write)
+            else:
+                message = str((kinds, write))
+                assert not isinstance(given, str), (given, message)
+                torch.testing.assert_close(given, expected, equal_nan=True, msg=message)
 
 
 def _by_float32(a: torch.Tensor, b: torch.Tensor) -> Any:
@@ -276,7 +302,6 @@ def test_an_argument_that_eager_keeps_is_kept_as_it_is() -> None:
     compiled = aot.compile(gm, [x, table], aot.run_as_is, decompositions=decompositions)
     assert compiled.halves is not None
     assert [node.name for node in compiled.halves.saved_nodes] == ["table"]
-    assert "aten._to_copy.default" in compiled.halves.recomputed
     given, expected = (torch.autograd.grad(call(x, table)[0].sum(), x) for call in (compiled, gm))
     torch.testing.assert_close(given, expected)
     for call in (gm, compiled):

@@ -281,7 +281,7 @@ class Derivatives:
             main.rerun = Run(ends, wanted)
             return gradients(main, main.rerun.seeds(call.cotangents))
         flat, _ = pytree.tree_flatten(results)
-        depended = joint.plan.depended if request else ()
+        depended = {*joint.plan.depended, *joint.plan.kept_results} if request else ()
         inner = {place: flat[place] if place >= 0 else values[~place] for place in depended}
         whole: Mapping[int, Gradient] = request.whole if request else {}
         sources: list[tuple[torch.Tensor, torch.Tensor]] = []

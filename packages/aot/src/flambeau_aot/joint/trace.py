@@ -143,12 +143,6 @@ class Joint:
     keeps_undefined: bool = False
 
     @property
-    def leaves(self) -> frozenset[int]:
-        """Primals that are arguments, leaves, and require grad."""
-        places = enumerate(self.inputs)
-        return frozenset(at for at, x in places if x.leaf and not x.static and not x.part)
-
-    @property
     def wanting(self) -> frozenset[int]:
         """Primals that require grad."""
         return frozenset(place for place, x in enumerate(self.inputs) if x.requires_grad)

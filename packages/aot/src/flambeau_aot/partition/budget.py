@@ -14,7 +14,7 @@ through a value computed from it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -217,7 +217,7 @@ def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.N
     budget, share = options.memory_budget, options.recompute_share
     if budget is None or (isinstance(budget, float) and budget == 1.0):
         return BoundedCuts(problem, share).cut()
-    return BoundedCuts(replace(problem, lent=frozenset()), share).within(budget)
+    return BoundedCuts(problem.bounded, share).within(budget)
 
 
 def memory_curve(
@@ -226,5 +226,5 @@ def memory_curve(
     """What saving less costs: cuts from the least memory to the default one, none beaten by another
     on both counts. `options.recompute_share` bounds the work as it does in a compile."""
     options = options or Options(recompute_share=1.0)
-    problem = replace(problem_of(joint, options.classify), lent=frozenset())
+    problem = problem_of(joint, options.classify).bounded
     return BoundedCuts(problem, options.recompute_share).curve(points)

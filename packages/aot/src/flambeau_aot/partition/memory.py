@@ -18,6 +18,16 @@ from torch import fx
 from flambeau_aot._torch_compat import is_view_op
 from flambeau_aot.partition.cost import nbytes
 
+SNAPSHOT = "snapshot"
+"""Metadata key of a copy that stands for what an input, or a result, was during the call."""
+
+
+def is_snapshot(node: fx.Node) -> bool:
+    """Whether a node stands for what memory was during the call: in the forward graph it is that
+    memory itself, and a copy is made of one that the backward graph takes."""
+    return SNAPSHOT in node.meta
+
+
 # Its schema says that its result is new, and its kernels return a view.
 _UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
 

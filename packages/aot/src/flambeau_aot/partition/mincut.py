@@ -26,6 +26,7 @@ from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.cost import WRITE_PART, recompute_cost, save_cost
+from flambeau_aot.partition.memory import is_snapshot
 from flambeau_aot.partition.problem import Problem, mark_of
 from flambeau_aot.partition.split import backward_only, forward_part
 from flambeau_aot.sizes import is_symbolic
@@ -93,6 +94,9 @@ def isinstance_tensor(node: fx.Node) -> bool:
 _NUMBER = 64
 """What it costs to keep a size that depends on data, in bytes: it crosses as a tensor."""
 
+_COPY = 1 << 16
+"""What it costs to copy an input or a result, besides its bytes: a kernel of its own."""
+
 _SOURCE, _SINK = "source", "sink"
 
 
@@ -111,7 +115,7 @@ def cheapest(
         edges.append((f"{name}.in", f"{name}.out", _saving(problem, node, runs_once)))
         if node.op == "placeholder":
             edges.append((_SOURCE, f"{name}.in", None))
-        elif node in problem.early or node in problem.pinned:
+        elif node in problem.early or is_snapshot(node):
             edges.append((_SOURCE, f"{name}.in", _again(problem, node, allowed, banned)))
         elif not node.all_input_nodes:
             edges.append((_SOURCE, f"{name}.in", 0))
@@ -135,6 +139,8 @@ def _saving(problem: Problem, node: fx.Node, runs_once: Callable[[fx.Node], bool
         return _NUMBER
     if not isinstance_tensor(node):
         return None
+    if node in problem.read_late:
+        return None
     if not problem.owned(node):
         return 0
     mark = mark_of(node)
@@ -144,7 +150,7 @@ def _saving(problem: Problem, node: fx.Node, runs_once: Callable[[fx.Node], bool
         return 0
     if node in problem.lent and mark == "":
         return 0
-    cost = save_cost(node, problem.kinds[node])
+    cost = save_cost(node, problem.kinds[node]) + _COPY * is_snapshot(node)
     if not problem.stored(node):
         cost += int(cost * WRITE_PART)
     return cost * (4 if mark == "prefer_recompute" else 1)
@@ -163,13 +169,15 @@ def _again(
     problem: Problem, node: fx.Node, allowed: Collection[fx.Node], banned: Collection[fx.Node]
 ) -> int | None:
     mark = mark_of(node)
+    if is_snapshot(node):
+        return 0 if node.args[0] in problem.again_of else None
     if mark in ("must_recompute", "prefer_recompute"):
         return 0
     if problem.kinds[node] == "random":
         return None
     if mark in ("must_save", "prefer_save"):
         return None
-    if node in banned or node in problem.pinned:
+    if node in banned:
         return None
     if node in problem.lent and mark == "":
         return None  # a write to the result is an error, as in eager

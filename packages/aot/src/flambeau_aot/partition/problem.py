@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from torch import fx
@@ -25,7 +25,8 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify as class_of
 from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
-from flambeau_aot.partition.must_not_recompute import pinned, results_kept, root_of
+from flambeau_aot.partition.memory import is_snapshot
+from flambeau_aot.partition.shared_memory import read_late, results_kept, root_of
 from flambeau_aot.partition.split import backward_only, forward_part
 
 Mark = Literal["must_recompute", "must_save", "prefer_recompute", "prefer_save", ""]
@@ -42,9 +43,10 @@ class Problem:
 
     candidates: in graph order; read: those the backward part reads itself. late: values that depend
     on a cotangent; early: what runs in the forward graph whatever is saved. written: inputs the
-    program overwrites, so that saving one takes a copy. pinned: values that are not computed again,
-    for what they are computed from may be written to after the call. lent: results that the caller
-    is given and that eager keeps as well.
+    program overwrites, so that saving one takes a copy. read_late: values that do not depend on a
+    cotangent, and are computed in the backward pass all the same. lent: results that the caller is
+    given and that eager keeps as well. again_of: inputs that are read again in the backward pass,
+    also where eager has kept what it had computed of them.
     """
 
     joint: Joint
@@ -53,16 +55,25 @@ class Problem:
     late: frozenset[fx.Node]
     early: frozenset[fx.Node]
     written: frozenset[fx.Node]
-    pinned: frozenset[fx.Node]
+    read_late: frozenset[fx.Node]
     kinds: dict[fx.Node, OpClass]
     lent: frozenset[fx.Node] = frozenset()
+    again_of: frozenset[fx.Node] = frozenset()
+
+    @property
+    def bounded(self) -> Problem:
+        """The same under a bound on memory, for which a write to a leaf may be an error, and to a
+        result, that is none in eager."""
+        pairs = zip(self.joint.primals, self.joint.inputs, strict=True)
+        leaves = frozenset(node for node, known in pairs if known.leaf)
+        return replace(self, lent=frozenset(), again_of=leaves)
 
     def expensive(self, node: fx.Node) -> bool:
         """Whether a forward value could be computed again, but at a price no cut pays unasked."""
         return (
             node.op == "call_function"
             and node in self.early
-            and node not in self.pinned
+            and not is_snapshot(node)
             and self.kinds[node] in ("matmul", "leaf")
             and mark_of(node) == ""
             and is_repeatable(node.target)
@@ -115,7 +126,7 @@ def problem_of(joint: Joint, known: Classifier | None = None) -> Problem:
         late=frozenset(late),
         early=frozenset(forward_part(joint) | set(joint.primals)),
         written=frozenset(joint.primals[primal] for primal in joint.plan.written),
-        pinned=pinned(joint, late, lambda node: kinds[node] == "view"),
+        read_late=read_late(joint, late, lambda node: kinds[node] == "view"),
         kinds=kinds,
         lent=results_kept(joint, late),
     )

@@ -27,7 +27,7 @@ from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
-from flambeau_aot.partition.memory import shares_memory
+from flambeau_aot.partition.memory import is_snapshot, shares_memory
 from flambeau_aot.runtime_plan import Saved
 from flambeau_aot.sizes import (
     ARITHMETIC,
@@ -169,6 +169,7 @@ def _run_anyway(joint: Joint) -> list[fx.Node]:
 def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = None) -> Halves:
     """Cut a joint graph so that exactly these values cross."""
     written = {joint.primals[primal] for primal in joint.plan.written}
+    written |= {node for node in joint.graph.nodes if is_snapshot(node)}
     order = {node: index for index, node in enumerate(joint.graph.nodes)}
     roots = {root for node in saved for root in _roots(node)}
     chosen = {_copied_as(node, written) for node in roots} - set(joint.symbols)
@@ -276,6 +277,8 @@ def _put(
     stack = [node]
     while stack:
         top = stack[-1]
+        if is_snapshot(top) and top.args[0] in made:
+            made[top] = made[top.args[0]]  # type: ignore[index]
         missing = [item for item in top.all_input_nodes if item not in made]
         if top in made:
             stack.pop()

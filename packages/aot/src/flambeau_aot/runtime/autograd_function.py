@@ -42,7 +42,7 @@ from flambeau_aot.runtime.ambient_state import streams
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.result_nodes import arrived, own_results
+from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results
 from flambeau_aot.runtime.saved_values import (
     DeviceFlags,
     as_traced,
@@ -135,6 +135,10 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     if own.kept:
         kept = [before.get(index, f"primals[{index}]") for index in own.kept]
         lines.append(f"    ctx.held, ctx.versions = kept_with_versions({display(kept)})")
+    if own.kept_results:
+        pairs = own.kept_results.items()
+        depended = [f"depended_on({place}, {given[at]})" for place, at in pairs]
+        lines.append(f"    ctx.depended = {display(depended)}")
     lines.append(f"    return {display([*given, *['anchor'] * own.once])}")
     scope: dict[str, Any] = {
         "new_anchor": new_anchor,
@@ -146,6 +150,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         "no_view": no_view,
         "view_again": replay,
         "write_counter": write_counter,
+        "depended_on": Depended.on,
         "life": weakref.ref(life),
         **{f"steps{place}": view.steps for place, view in enumerate(plan.inside)},
     }

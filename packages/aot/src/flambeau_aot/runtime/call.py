@@ -30,7 +30,7 @@ from flambeau_aot.runtime.autograd_function import autograd_function
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import epilogue
-from flambeau_aot.runtime.prologue import BoundPlan, prologue, still_leaves
+from flambeau_aot.runtime.prologue import BoundPlan, prologue
 from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime.unneeded_derivatives import none_of_a_user
 from flambeau_aot.runtime_plan import (
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 Call = Callable[..., Any]
 
 _OWN = {
-    "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "partly",
+    "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "partly",
     "inside", "apart", "watched", "reentrant", "linear",
-    "freed_with", "freed_inside", "users", "hook_order",
+    "freed_with", "freed_inside", "users", "hook_order", "kept_results",
 }  # fmt: skip
 
 
@@ -157,10 +157,6 @@ def training_line(
     scope["hooks_may_change_values"], scope["uncompiled"] = hooks_may_change_values, uncompiled
     names = ", ".join(f"a{index}" for index in range(bound.arguments))
     checks = ["    if hooks_may_change_values():", f"        return uncompiled({names})"]
-    if plan.leaves:
-        scope["leaves"], scope["still_leaves"] = plan.leaves, still_leaves
-        tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal in plan.leaves)
-        checks += [f"    if not ({tests}):", f"        still_leaves(leaves, [{line.inputs()}])"]
     if plan.partly:
         scope["partly"], scope["none_of_a_user"] = plan.partly, none_of_a_user
         tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal, _ in plan.partly)
@@ -168,7 +164,7 @@ def training_line(
     chosen = "(general if transforms_active() else direct)"
     made = line.function(f"{chosen}({line.inputs(plan.apart)})", scope, checks)
     # whoever compiles it for other arguments has to be notified
-    made.straight = not (plan.leaves or plan.partly)  # type: ignore[attr-defined]
+    made.straight = not plan.partly  # type: ignore[attr-defined]
     return made
 
 

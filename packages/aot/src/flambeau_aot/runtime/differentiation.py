@@ -39,7 +39,7 @@ from flambeau_aot.runtime.saved_values import (
 )
 from flambeau_aot.runtime.single_run import Gradient, gradients, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
-from flambeau_aot.runtime_plan import RuntimePlan, Watched
+from flambeau_aot.runtime_plan import FromGraph, RuntimePlan, Watched
 
 _NOTHING_DONE: tuple[frozenset[int], list[Any]] = (frozenset(), [])
 
@@ -109,7 +109,15 @@ class Differentiation:
     def result_nodes(self) -> ResultNodes | None:
         """What puts results that depend on others on nodes of their own; None if there are none."""
         nodes = self.plan.result_nodes
-        return ResultNodes(nodes, self.parts, self.refusal) if nodes else None
+        return ResultNodes(nodes, self.parts, self.refusal, self.kept_results) if nodes else None
+
+    @cached_property
+    def kept_results(self) -> dict[int, int]:
+        """Results that gradients depend on in turn, each with the output that it is."""
+        if self._why_never_in_parts():
+            return {}
+        pairs = ((place, self.plan.results[place]) for place in self.plan.kept_results)
+        return {place: x.output for place, x in pairs if isinstance(x, FromGraph)}
 
     def read_for(self, ctx: Any, given: Sequence[Any], in_turn: bool = False) -> list[torch.Tensor]:
         """What was saved; in place of what only undefined cotangents need, and was written to or
@@ -296,11 +304,12 @@ class Differentiation:
 
     def _why_whole(self) -> str:
         """Why the program is not run again for parts of its gradients; "" where it can be."""
-        if self.crossing.late:
-            return "its backward part writes to an input"
         if transforms_active() or within_older_vmap():
             return "its backward pass runs inside of vmap"
-        return self.refusal
+        return self._why_never_in_parts()
+
+    def _why_never_in_parts(self) -> str:
+        return "its backward part writes to an input" * bool(self.crossing.late) or self.refusal
 
     def _refuse_parts(self) -> None:
         why = self._why_whole()

@@ -81,7 +81,6 @@ def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
         (inputs.literals, partial(_same_literals, inputs.literals)),
         (plan.offsets, partial(_same_offsets, plan.offsets)),
         (written, _once_a_place(written, sizes_vary=bool(inputs.symbols))),
-        (plan.leaves, lambda args, primals: still_leaves(plan.leaves, primals)),
         (plan.partly, lambda args, primals: none_of_a_user(plan.partly, primals)),
         (depended, _none_of(depended, lambda x: x.retains_grad, "keeps its gradient")),
         (recorded, _none_of(recorded, _may_not_be_written, "is a leaf now")),
@@ -121,13 +120,6 @@ def _same_offsets(offsets: Pairs, args: Sequence[Any], primals: list[torch.Tenso
             raise AliasingChanged(
                 f"input {primal} starts elsewhere in its storage than when traced"
             )
-
-
-def still_leaves(leaves: Sequence[int], primals: list[torch.Tensor]) -> None:
-    """Raise AliasingChanged unless these primals are leaves."""
-    for primal in leaves:
-        if not primals[primal].is_leaf:
-            raise AliasingChanged(f"input {primal} was a leaf when traced, now it has a history")
 
 
 def _none_of(places: Sequence[int], wrong: Callable[[Any], bool], words: str) -> Check:

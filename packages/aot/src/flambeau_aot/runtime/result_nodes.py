@@ -55,11 +55,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Depended:
-    """What other results depend on, at this place, with as many hooks as it had after the call."""
+    """What other results depend on, or gradients, at this place, with as many hooks as it had after
+    the call."""
 
     place: int
     tensor: weakref.ref[torch.Tensor]
     hooks: int
+
+    @classmethod
+    def on(cls, place: int, tensor: torch.Tensor) -> Depended:
+        """The same of a tensor at the end of a call."""
+        return cls(place, weakref.ref(tensor), _count(tensor))
 
     def observed(self) -> bool:
         """Whether the caller has put something on it since."""
@@ -80,10 +86,14 @@ class Sent:
 class ResultNodes:
     """Puts the results of one compiled program on nodes of their own.
 
-    refusal: why `parts` gives none, "" where it does.
+    refusal: why `parts` gives none, "" where it does. kept: results that eager keeps for the
+    backward pass, each with the output that it is.
     """
 
-    def __init__(self, nodes: Sequence[ResultNode], parts: Parts, refusal: str) -> None:
+    def __init__(
+        self, nodes: Sequence[ResultNode], parts: Parts, refusal: str, kept: Mapping[int, int]
+    ) -> None:
+        self.kept = kept
         self.functions = [(node, _function(node, parts, refusal)) for node in nodes]
 
     def attach(
@@ -104,9 +114,8 @@ class ResultNodes:
             own = function.apply(*given, *edges)  # type: ignore[no-untyped-call]
             for at, tensor in zip(node.outputs, own, strict=True):
                 outputs[at] = tensor
-        main.depended = tuple(
-            Depended(place, weakref.ref(tensor), _count(tensor)) for place, tensor in made.items()
-        )
+        known = {place: outputs[at] for place, at in self.kept.items()} | made
+        main.depended = tuple(Depended.on(place, tensor) for place, tensor in known.items())
         return made
 
 

@@ -304,6 +304,11 @@ def leave_foreign_modes() -> None:
         torch.overrides._pop_mode()
 
 
+def saved_tensors_hooked() -> bool:
+    """Whether hooks of the program's on saved tensors are in force."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def own_saved_tensors() -> AbstractContextManager[Any]:
     """Keep the hooks that the program has on saved tensors from seeing those of capture."""
     top = torch._C._autograd._top_saved_tensors_default_hooks(True)

@@ -280,7 +280,8 @@ class AsItIs:
         module = self.module()
         raised = [error] if module is None else disabled(errors_of)(module, inputs, self.effects)
         compat.set_grad_enabled(self.grad_mode)  # the graph may end where it has switched it
-        if not any(_alike(error, other) for other in raised):
+        # what hooks of the program's make of saved tensors was not looked at
+        if not compat.saved_tensors_hooked() and not any(_alike(error, x) for x in raised):
             self._record_failure(error, raised)
         run, records, name = disabled(function), self.records, self.place.function
         misses = self.misses

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from flambeau_capture import optimize
+from flambeau_capture.api import compiler_of
 from torch import nn
 
 
@@ -122,6 +123,24 @@ def test_a_hook_on_what_came_in_or_needs_none(agree):
 
     agree(on_input, x(grad=True), graphs=None, calls=1)
     agree(without, x(), graphs=None)
+
+
+def test_an_error_by_hooks_on_saved_tensors_is_the_programs(backend):
+    """The derivative of a choice reads positions, of which these hooks make fractions."""
+
+    def run(value):
+        added = value.index_add(0, torch.tensor([0, 0, 2]), value + 1)
+        added.sum().backward()
+        return added
+
+    compiled = optimize(backend)(run)
+    for call in (run, compiled):
+        value = x(grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t + 0.5, lambda t: t):
+            with pytest.raises(RuntimeError, match="index"):
+                call(value)
+    assert len(backend) == 1
+    assert not compiler_of(compiled).records.faults
 
 
 class _Saves(torch.autograd.Function):

@@ -1,31 +1,32 @@
-"""Values that must not be recomputed: written between forward and backward, or random.
+"""Memory that others reach: written between forward and backward, where eager sees it.
 
-In: a joint graph. Out: the values that a backward part may not compute again, for they are computed
-from an input, or a result, that eager's autograd would not have kept.
-Invariant: a compiled program keeps an input or a result for its backward part only if eager does,
-so that a write to it after the call is noticed exactly where eager notices it. A value in a region
+In: a joint graph. Out: the graph, its forward part reading snapshots where its backward part reads
+that memory; what must not be written to before a backward pass.
+Invariant: the backward part reads an input or a result exactly where eager's autograd keeps that
+tensor, and in the backward pass; whatever else it needs depends on no memory that others reach. So
+a write after the call is noticed, and seen, where eager notices and sees it. A value in a region
 under a checkpoint is computed again from the region's inputs, as eager does.
-
-Parameters are exempt, and so are arguments that are leaves and require grad: what is computed from
-them is computed again where that is cheaper. An optimizer writes to them after the backward pass.
-The same argument may have a history at another call: that is for the call to notice.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
+import torch
 from torch import fx
 
 from flambeau_aot.interface import Classifier
 from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.trace import FRESH, Joint
 from flambeau_aot.partition.classify import classify
+from flambeau_aot.partition.memory import SNAPSHOT
 from flambeau_aot.partition.split import backward_only, readers_of
-from flambeau_aot.runtime_plan import Saved, Watched
+from flambeau_aot.runtime_plan import FromGraph, Saved, Watched
+
+aten = torch.ops.aten
 
 IsView = Callable[[fx.Node], bool]
 
@@ -35,17 +36,12 @@ def is_view_node(known: Classifier | None, node: fx.Node) -> bool:
 
 
 def volatile_inputs(joint: Joint) -> frozenset[fx.Node]:
-    """Inputs that others may write to after the call: all but parameters, other leaves that require
-    grad, constants that nobody else knows, sizes, and inputs that the program itself writes to,
-    which are kept as copies."""
-    parameters = {
-        node
-        for node, known in zip(joint.primals, joint.inputs, strict=True)
-        if known.static and (known.leaf or FRESH in node.meta)
-    }
+    """Inputs that others may write to after the call: all but constants that nobody else knows,
+    sizes, and inputs that the program itself writes to, which are kept as copies."""
     written = {joint.primals[primal] for primal in joint.plan.written}
-    leaves = {joint.primals[primal] for primal in joint.leaves}
-    return frozenset(joint.primals) - parameters - leaves - written - frozenset(joint.symbols)
+    known = zip(joint.primals, joint.inputs, strict=True)
+    constants = {node for node, each in known if each.static and FRESH in node.meta}
+    return frozenset(joint.primals) - constants - written - frozenset(joint.symbols)
 
 
 def volatile_results(joint: Joint, is_view: IsView) -> frozenset[fx.Node]:
@@ -82,21 +78,6 @@ def root_of(node: fx.Node, is_view: IsView) -> fx.Node:
     return node
 
 
-def relying_on_leaves(
-    joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = None
-) -> Joint:
-    """The same with a plan that names the leaves which are saved though eager would not keep them:
-    a call in which one of them has a history needs another cut."""
-    if not joint.leaves:
-        return joint
-
-    is_view = partial(is_view_node, known)
-    read = _read_by_backward(joint, _backward_nodes(joint, backward_only(joint)), is_view)
-    roots = {root_of(node, is_view) for node in saved} - read
-    leaves = tuple(primal for primal in sorted(joint.leaves) if joint.primals[primal] in roots)
-    return replace(joint, plan=replace(joint.plan, leaves=leaves))
-
-
 #: marks of values in regions under a checkpoint that eager does not keep
 _COMPUTED_AGAIN = ("must_recompute", "prefer_recompute")
 
@@ -124,8 +105,7 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
         **{Saved("output", at): joint.outputs[at] for at in sorted(joint.plan.handed)},
         **{Saved("input", item.primal): joint.outputs[item.output] for item in joint.plan.updates},
     }
-    # a leaf at this call may have a history at another
-    volatile = volatile_inputs(joint) | {joint.primals[at] for at in joint.leaves}
+    volatile = volatile_inputs(joint)
     roots |= {Saved("input", at): x for at, x in enumerate(joint.primals) if x in volatile}
     readers = dict(zip(read, readers_of(joint, list(read)), strict=True))
     for node, tangents in joint.kept:
@@ -136,7 +116,17 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
         sources = [source for source, known_root in read.items() if known_root is root]
         if sources:
             watched.append(Watched(place, frozenset().union(*(readers[x] for x in sources))))
-    return replace(joint, plan=replace(joint.plan, watched=tuple(watched)), kept=())
+    own = {*read.values()}
+    kept = tuple(
+        at
+        for at, item in enumerate(joint.plan.results)
+        if isinstance(item, FromGraph)
+        and item.output in joint.plan.differentiable
+        and not (item.leaf or item.view)
+        and joint.outputs[item.output] in own
+    )
+    plan = replace(joint.plan, watched=tuple(watched), kept_results=kept)
+    return replace(joint, plan=plan, kept=())
 
 
 def _backward_nodes(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:
@@ -144,27 +134,52 @@ def _backward_nodes(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:
     return {*late, *(node for node in joint.graph.nodes if in_backward(node))}
 
 
-def _read_by_backward(joint: Joint, behind: set[fx.Node], is_view: IsView) -> set[fx.Node]:
-    """What the backward part reads itself."""
-    return {
-        root_of(source, is_view)
-        for node in behind
-        for source in node.all_input_nodes
-        if source not in behind
-    }
+def separated(joint: Joint, known: Classifier | None = None) -> Joint:
+    """The same graph, the forward part of which reads snapshots of the memory that others reach.
+
+    The backward part reads that memory as it then is, as eager does, and what it computes again it
+    computes from a snapshot, which is a value like any other: in the forward graph it is the memory
+    itself, and a copy is made of one that crosses.
+    """
+    if not joint.training:
+        return joint
+    is_view = partial(is_view_node, known)
+    behind = _backward_nodes(joint, backward_only(joint))
+    shared = volatile_inputs(joint) | volatile_results(joint, is_view)
+    first = next(node for node in joint.graph.nodes if node.op != "placeholder")
+    made: dict[fx.Node, fx.Node] = {}
+
+    def during(node: fx.Node) -> fx.Node:
+        """What a forward operator reads in the place of this value."""
+        if root_of(node, is_view) not in shared:
+            return node
+        if node not in made:
+            after = first.prev if node.op == "placeholder" else node
+            with joint.graph.inserting_after(after):
+                if node in shared:
+                    made[node] = joint.graph.call_function(aten.clone.default, (node,))
+                else:
+                    made[node] = joint.graph.node_copy(node, during)
+            made[node].meta = {**node.meta, **({SNAPSHOT: True} if node in shared else {})}
+        return made[node]
+
+    for node in list(joint.graph.nodes):
+        if node.op != "call_function" or node in behind or is_view(node):
+            continue
+        if node.meta.get("recompute") not in _COMPUTED_AGAIN:
+            for source in node.all_input_nodes:
+                node.replace_input_with(source, during(source))
+    return joint
 
 
-def pinned(joint: Joint, late: Iterable[fx.Node], is_view: IsView) -> frozenset[fx.Node]:
-    """The values of the forward part that are computed, through views, from an input or a result
-    which the backward part does not read itself."""
-    behind = _backward_nodes(joint, late)
-    kept = _read_by_backward(joint, behind, is_view)
-    unkept = (volatile_inputs(joint) | volatile_results(joint, is_view)) - kept
-    return frozenset(
-        node
-        for node in joint.graph.nodes
-        if node.op == "call_function"
-        and node not in behind
-        and not is_view(node)
-        and any(root_of(source, is_view) in unkept for source in node.all_input_nodes)
-    )
+def read_late(joint: Joint, late: Collection[fx.Node], is_view: IsView) -> frozenset[fx.Node]:
+    """What the backward part computes of memory that others reach, whatever the cotangents: eager
+    computes it in the backward pass, of what that memory then holds."""
+    shared = volatile_inputs(joint) | volatile_results(joint, is_view)
+    found: set[fx.Node] = set()
+    for node in joint.graph.nodes:
+        if node in late or not in_backward(node) or is_view(node):
+            continue
+        if any(x in found or root_of(x, is_view) in shared for x in node.all_input_nodes):
+            found.add(node)
+    return frozenset(found)
