@@ -1,21 +1,41 @@
-"""Recurrent layers over open lengths and packed sequences, on fake tensors.
+"""Recurrent layers over open lengths and packed sequences, and the CTC loss, on fake tensors.
 
-In: a call of `torch.lstm` and its like. Out: its result, made of that over one step of time.
-Invariant: sizes, memory order, dtypes and history are those of the call, and no symbol is decided,
-where torch's own rule goes through the steps one by one. Tried on torch 2.13.
+In: a call of `torch.lstm` and its like, or of `ctc_loss`. Out: its
+result, made of that over one step of time; of a sum over all steps. Invariant: sizes, memory order,
+dtypes and history are those of the call, and no symbol is decided, where torch's own rule goes
+through the steps one by one, or reads the lengths. Tried on torch 2.13.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
+_RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
+_CTC = frozenset({torch.ctc_loss, torch.nn.functional.ctc_loss})
+BY_SHAPE = _RECURRENT | _CTC
 
 
-def recurrent_by_shape(target: Any, args: Any, kwargs: Any) -> Any:
+def result_by_shape(target: Any, args: Any, kwargs: Any) -> Any:
+    """The fake result of a call of one of these; None: torch's own rule is as good."""
+    rule = _ctc_by_shape if target in _CTC else _recurrent_by_shape
+    return rule(target, args, kwargs)
+
+
+def _ctc_by_shape(target: Any, args: Any, kwargs: Any) -> Any:
+    names = inspect.signature(torch.nn.functional.ctc_loss).parameters
+    given = dict(zip(names, args)) | kwargs
+    log_probs = given.get("log_probs")
+    if not isinstance(log_probs, FakeTensor):
+        return None
+    each = log_probs.sum((0, 2)) if log_probs.dim() == 3 else log_probs.sum()
+    return each if given.get("reduction", "mean") in ("none", 0) else each.sum()
+
+
+def _recurrent_by_shape(target: Any, args: Any, kwargs: Any) -> Any:
     """The fake result of a layer over a number of steps that is open, or of a packed sequence;
     None: it is no such call."""
     if len(args) != 9 or kwargs or not isinstance(args[0], FakeTensor):
