@@ -23,8 +23,8 @@ _NONE, _MEAN, _SUM = ("none", 0), ("mean", 1), ("sum", 2)
 
 
 def _run(log_probs: Tensor, *rest: Any) -> Tensor:
-    *given, zero_infinity = rest
-    return torch.ctc_loss(log_probs, *given, _NONE[1], zero_infinity)
+    targets, steps, lengths, blank, zero_infinity = rest
+    return torch.ctc_loss(log_probs, targets, steps, lengths, blank, _NONE[1], zero_infinity)
 
 
 def _like(log_probs: Tensor, *rest: Any) -> Tensor:
