@@ -110,9 +110,9 @@ def _ran(call: Any, model: torch.nn.Module, inputs: Inputs, trains: bool) -> lis
     torch.manual_seed(0)
     with torch.set_grad_enabled(trains):
         results = flat(call(**inputs))
-    if not trains:
-        return results
     sums = [one.float().sum() for one in results if one.requires_grad]
+    if not sums:
+        return results
     weights = [one for one in model.parameters() if one.requires_grad]
     return [*results, *torch.autograd.grad(sum(sums), weights, allow_unused=True)]
 
