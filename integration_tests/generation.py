@@ -33,9 +33,9 @@ NEW = 60
 #: graphs of a line by cache, where no layer slides: a prompt's with its length a constant and open,
 #: one token's with a cache of any length, which `generate` decides by; and a prompt of one token
 MOST = {"dynamic": 4, "static": 3}
-#: the same of layers that slide: what Python decides is whether a window is full, and whether a
-#: prompt fills it
-MOST_SLIDING = {"dynamic": 5, "static": 6}
+#: the same of layers that slide: in a static cache, Python decides whether a window is full, and
+#: whether a prompt fills it
+MOST_SLIDING = {"dynamic": 4, "static": 6}
 
 _BY_LAYER = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

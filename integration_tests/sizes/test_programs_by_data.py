@@ -15,12 +15,16 @@ from integration_tests.programs_by_data import (
     detection,
     documented,
     graphs,
+    heads_and_searches,
     losses,
     numbers_and_shapes,
     sequences,
 )
 
-SUBJECTS = (numbers_and_shapes, losses, detection, graphs, sequences, decoding, documented)
+SUBJECTS = (
+    numbers_and_shapes, losses, detection, graphs, sequences, decoding, documented,
+    heads_and_searches,
+)  # fmt: skip
 
 
 def by_backend() -> Iterator[object]:

@@ -1,7 +1,7 @@
 """Models of libraries at several batch sizes and lengths: results, and graphs for each frame.
 
     python -m integration_tests.sweep.sizes --out FILE [--only NAME ...] [--family transformers]
-        [--minutes 10] [--limit 60] [--every 1] [--backend eager]
+        [--minutes 10] [--limit 60] [--every 1] [--backend eager] [--training]
 
 In: cases of the sweep. Out: a line of JSON a model in FILE, and a table. Invariant: a second run
 with the same file goes on after the models that have a line; a model takes `limit` seconds at most;
@@ -11,6 +11,7 @@ sizes that eager refuses are no case.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import signal
@@ -49,7 +50,7 @@ def resized(inputs: Inputs, batch: int, length: int) -> Inputs:
     """Inputs of other sizes: rows and columns are repeated, or left out."""
     tensors = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
     first = tensors[0]
-    rows, tokens = first.shape[0], first.shape[1] if first.dim() == 2 else None
+    rows, tokens = first.shape[0], first.shape[1] if first.dim() in (2, 3) else None
 
     def one(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != rows:
@@ -67,29 +68,29 @@ def resized(inputs: Inputs, batch: int, length: int) -> Inputs:
 def shapes(subject: Subject) -> Iterator[tuple[int, int]]:
     """Each batch size with each length, in an order in which both change from call to call."""
     first = next(v for v in subject.inputs[0].values() if isinstance(v, torch.Tensor))
-    lengths = IMAGES if first.dim() == 4 else LENGTHS if first.dim() == 2 else (0,)
+    lengths = IMAGES if first.dim() == 4 else LENGTHS if first.dim() in (2, 3) else (0,)
     for shift in range(len(lengths)):
         for place, batch in enumerate(BATCHES):
             yield batch, lengths[(place + shift) % len(lengths)]
 
 
-def measured(case: Case, backend: str) -> dict[str, Any]:
+def measured(case: Case, backend: str, trains: bool = False) -> dict[str, Any]:
     """What became of one model."""
     subject = case.build()
     module = subject.module.eval()
     given = [resized(subject.inputs[0], *sizes) for sizes in shapes(subject)]
     given = [inputs for inputs in given if runs(module, inputs) is None]
-    with torch.no_grad():
-        wanted = [module(**inputs) for inputs in given]
-        compiled = flambeau.compile(module, backend=backend)
-        differing = []
-        for inputs, want in zip(given, wanted):
-            try:
-                torch.testing.assert_close(
-                    flat(compiled(**inputs)), flat(want), rtol=1e-3, atol=1e-4, equal_nan=True
-                )
-            except AssertionError as error:
-                differing.append(f"{_sizes(inputs)}: {str(error)[:200]}")
+    own = copy.deepcopy(module).train(trains)
+    compiled = flambeau.compile(module.train(trains), backend=backend)
+    differing = []
+    for inputs in given:
+        want, got = (
+            _ran(each, model, inputs, trains) for each, model in ((own, own), (compiled, module))
+        )
+        try:
+            torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4, equal_nan=True)
+        except AssertionError as error:
+            differing.append(f"{_sizes(inputs)}: {str(error)[:200]}")
     report = flambeau.report(compiled)
     frames = _compiled_frames(compiled)
     return {
@@ -102,6 +103,18 @@ def measured(case: Case, backend: str) -> dict[str, Any]:
         "over": {place: count for place, count in frames.items() if count > MOST},
         "narrowed": [text[:300] for text in report.narrowed],
     }
+
+
+def _ran(call: Any, model: torch.nn.Module, inputs: Inputs, trains: bool) -> list[Any]:
+    """The results of a call, in training with the gradients of their sum."""
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(trains):
+        results = flat(call(**inputs))
+    sums = [one.float().sum() for one in results if one.requires_grad]
+    if not sums:
+        return results
+    weights = [one for one in model.parameters() if one.requires_grad]
+    return [*results, *torch.autograd.grad(sum(sums), weights, allow_unused=True)]
 
 
 def _compiled_frames(compiled: Any) -> Counter[str]:
@@ -119,12 +132,16 @@ def _sizes(inputs: Inputs) -> list[tuple[int, ...]]:
     return [tuple(value.shape) for value in inputs.values() if isinstance(value, torch.Tensor)]
 
 
-def timed(case: Case, backend: str, limit: int) -> dict[str, Any]:
+def name_of(case: Case, trains: bool) -> str:
+    return f"{case.family}/{case.name}{', training' if trains else ''}"
+
+
+def timed(case: Case, backend: str, limit: int, trains: bool = False) -> dict[str, Any]:
     """The same within a time, as a row."""
-    started, row = time.monotonic(), {"model": f"{case.family}/{case.name}"}
+    started, row = time.monotonic(), {"model": name_of(case, trains)}
     signal.alarm(limit)
     try:
-        row |= measured(case, backend)
+        row |= measured(case, backend, trains)
     except (NotBuilt, TookLong) as error:
         row["left out"] = f"{type(error).__name__}: {error}"[:200]
     except Exception as error:  # a line of the table says so
@@ -165,6 +182,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=60, help="seconds of a model")
     parser.add_argument("--backend", default="eager")
     parser.add_argument("--every", type=int, default=1, help="one of so many models")
+    parser.add_argument("--training", action="store_true", help="with gradients")
     said = parser.parse_args()
     lines = said.out.read_text().splitlines() if said.out.exists() else []
     rows = [json.loads(line) for line in lines]
@@ -175,12 +193,12 @@ def main() -> None:
     with said.out.open("a") as file:
         for place, case in enumerate(families()[said.family](False)):
             wanted = case.name in said.only if said.only else place % said.every == 0
-            if not wanted or f"{case.family}/{case.name}" in done:
+            if not wanted or name_of(case, said.training) in done:
                 continue
             if time.monotonic() > end:
                 break
             torch.manual_seed(0)
-            rows.append(timed(case, said.backend, said.limit))
+            rows.append(timed(case, said.backend, said.limit, said.training))
             file.write(json.dumps(rows[-1]) + "\n")
             file.flush()
     print(table(rows))

@@ -291,3 +291,23 @@ def test_tensors_that_come_by_turns_in_two_ranks_are_two_graphs_each(capture, ba
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x), fn(x))
     assert len(backend) == 4  # a constant one and an open one for each
+
+
+@pytest.mark.parametrize("align", [True, False])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_affine_grids_of_any_size(capture, backend, dims, align):
+    def placed(x, theta):
+        return torch.nn.functional.affine_grid(theta, list(x.shape), align_corners=align) * 2
+
+    fn = capture(placed)
+    for size in (3, 5, 4, 7):
+        x, one = torch.randn(size, 2, *[size] * dims), torch.randn(size, dims, dims + 1)
+        one.requires_grad_()
+        other = one.detach().clone().requires_grad_()
+        given, wanted = fn(x, other), placed(x, one)
+        assert torch.equal(given, wanted) and given.stride() == wanted.stride()
+        given.sum().backward(), wanted.sum().backward()
+        assert torch.equal(one.grad, other.grad)
+    assert len(backend) == 2
+    with pytest.raises(ValueError, match="Expected a batch of"):
+        fn(torch.randn(6, 2, *[6] * dims), torch.randn(6, dims, dims))

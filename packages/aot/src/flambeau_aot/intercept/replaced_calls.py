@@ -8,12 +8,14 @@ Invariant: the same values, memory order, random numbers and errors as eager's.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from flambeau_aot.ctc import ctc_loss
 from flambeau_aot.intercept.inplace import write
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept, refuses, replaces
 from flambeau_aot.joint.metadata.data_dependent import MEMORY, refuse_memory
@@ -241,6 +243,20 @@ def recurrent_layer(trace: Interception, call: Call) -> Any:
         for found, end in zip(ends, ended, strict=True):
             found.append(end)
     return (values.transpose(0, 1) if batch_first else values, *map(torch.cat, ends))
+
+
+@intercept(functional.ctc_loss, torch.ctc_loss, aten.ctc_loss, aten.ctc_loss.Tensor)
+def ctc_loss_by_lengths(trace: Interception, call: Call) -> Any:
+    """One operator: what the kernel would keep for its derivative is as large as lengths say."""
+    arguments = inspect.signature(ctc_loss).bind(*call.args, **call.kwargs).arguments
+    for name in ("input_lengths", "target_lengths"):
+        if not isinstance(arguments[name], torch.Tensor):
+            arguments[name] = torch.stack(
+                [torch.scalar_tensor(n, dtype=torch.int64, device="cpu") for n in arguments[name]]
+            )
+    if torch.is_autocast_enabled(arguments["log_probs"].device.type):
+        raise refusal("AO0174", func=call.func.__name__)
+    return ctc_loss(**arguments)
 
 
 def refuse_recurrent(func: Any, target: Any) -> None:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 
 from flambeau_capture._torch_compat.fakes import as_made
-from flambeau_capture._torch_compat.recurrent import RECURRENT, recurrent_by_shape
+from flambeau_capture._torch_compat.results_by_shape import BY_SHAPE, result_by_shape
 
 See = Callable[[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], None]
 
@@ -87,7 +87,7 @@ def perform(target: Any, args: Any, kwargs: Any) -> Any:
     argument."""
     if isinstance(target, str):
         return getattr(args[0], target)(*args[1:], **kwargs)
-    by_shape = recurrent_by_shape(target, args, kwargs) if target in RECURRENT else None
+    by_shape = result_by_shape(target, args, kwargs) if target in BY_SHAPE else None
     return target(*args, **kwargs) if by_shape is None else by_shape
 
 

@@ -180,7 +180,7 @@ def _parts(
     frame: Frame,
 ) -> tuple[CodeBody, dict[str, Any], dict[str, Value | None], dict[str, Any]]:
     """Its body, globals, bound variables and cells."""
-    own = frame.variables
+    own = frame.read_variables()
     bound: dict[str, Value | None] = {**own}
     if isinstance(own, Variables):
         bound = own.bound()

@@ -377,4 +377,4 @@ def assumes(node: fx.Node) -> bool:
     """Whether a node raises where the program may not: it checks what is assumed of data."""
     if node.args[1:2] == (NotInGeneral.__name__,):
         return node.target is require_all()
-    return node.target is compat.assert_operator()
+    return node.target is compat.assert_operator() and not node.meta.get("certain")

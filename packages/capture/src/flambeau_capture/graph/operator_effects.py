@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -46,6 +47,7 @@ class GraphEffects:
         self.switches = False
         #: memory by its address, kept so that it stays that one's
         self._written: dict[int, Any] = {}
+        self._followed: list[set[int]] = []
 
     def see(
         self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -72,11 +74,23 @@ class GraphEffects:
             if value.layout is torch.strided:
                 storage = value.untyped_storage()
                 self._written[storage._cdata] = storage
+                for each in self._followed:
+                    each.add(storage._cdata)
             else:
                 self.other[f"writes to a {value.layout} tensor"] = None
         elif isinstance(value, tuple | list):
             for item in value:
                 self.see_write(item)
+
+    @contextmanager
+    def following(self) -> Iterator[set[int]]:
+        """The addresses of the memory that is written to meanwhile."""
+        found: set[int] = set()
+        self._followed.append(found)
+        try:
+            yield found
+        finally:
+            self._followed.pop()
 
     def any(self) -> bool:
         """Whether there is anything."""

@@ -190,6 +190,14 @@ class Assumptions:
         """From the next attempt on every branch is decided."""
         self._dynamics.decide_branches(self._code)
 
+    def is_decided(self, place: str) -> bool:
+        """Whether the branch at a place is decided, because more than variables follows from it."""
+        return self._dynamics.is_decided(self._code, place)
+
+    def decide_branch(self, place: str) -> None:
+        """From the next attempt on it is."""
+        self._dynamics.decide_branch(self._code, place)
+
     def checks_in_graph(self) -> bool:
         """Whether a graph may check what the program raises for, and be run again where it does."""
         return self._dynamics.checks_in_graph(self._code)

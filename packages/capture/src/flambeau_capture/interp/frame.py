@@ -26,6 +26,7 @@ from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
 from flambeau_capture.values.objects.exceptions import ExceptionValue
+from flambeau_capture.values.tensors.numbers.open_choices import UndecidedValue
 
 if TYPE_CHECKING:
     from flambeau_capture.interp.tracer import SymbolicTracer
@@ -188,6 +189,22 @@ class Frame:
     def contents(self) -> list[Value]:
         """What its cells hold."""
         return [value for cell in self.cells.values() if (value := cell.content) is not None]
+
+    def variable(self, name: str) -> Value | None:
+        """What a variable holds; one of a branch that is not decided decides it."""
+        found = self.variables.get(name)
+        if isinstance(found, UndecidedValue):
+            found = found.decided()
+            self.variables.pop(name)
+            if found is not None:
+                self.variables[name] = found
+        return found
+
+    def read_variables(self) -> dict[str, Value]:
+        """The same of all that are bound."""
+        for name in [n for n, v in self.variables.items() if isinstance(v, UndecidedValue)]:
+            self.variable(name)
+        return self.variables
 
     def jump(self, target: Instruction | None) -> None:
         assert target is not None

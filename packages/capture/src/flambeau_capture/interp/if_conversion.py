@@ -16,6 +16,12 @@ from flambeau_capture.breaks import Break, CaptureAgain
 from flambeau_capture.bytecode.flow import live_locals
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
+from flambeau_capture.interp.undecided_branches import (
+    Arms,
+    is_straight,
+    leave_undecided,
+    set_variables,
+)
 from flambeau_capture.values.base import Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -53,8 +59,20 @@ def convert(frame: Frame, condition: Value, holds: bool) -> bool:
     if not isinstance(condition, OpenTruth) or condition.is_committed or not tx.joins_branches():
         return False
     ends = _ends(frame)
-    if ends is None:
-        return False
+    return ends is not None and (
+        (_is_plain(frame, ends) and _joined(frame, condition, holds, ends))
+        or (
+            is_straight(frame, ends)
+            and leave_undecided(
+                frame, condition, ends, condition.now != holds, _stored(frame, *ends)
+            )
+        )
+    )
+
+
+def _joined(frame: Frame, condition: OpenTruth, holds: bool, ends: Arms) -> bool:
+    """Choose numbers by the condition where both arms compute them; whether they do."""
+    tx = frame.tx
     instruction, start, stack = frame.current, frame.position, list(frame.stack)
     before = {name: frame.variables.get(name) for name in _stored(frame, *ends)}
     untouched = _state(tx)
@@ -67,10 +85,10 @@ def convert(frame: Frame, condition: Value, holds: bool) -> bool:
     if _state(tx) != untouched:
         raise CaptureAgain(tx.decide_branches)
     frame.current, frame.position, frame.finished, frame.stack = instruction, start, False, stack
-    _set(frame, before)
+    set_variables(frame, before)
     if found is None:
         return False
-    _set(frame, found.variables)
+    set_variables(frame, found.variables)
     frame.position, frame.stack = ends[1][1], found.stack
     if found.returned is not None:
         frame.returned, frame.finished = found.returned, True
@@ -82,15 +100,7 @@ def _state(tx: Tracer) -> tuple[int, ...]:
     return tx.heap.writes(), len(tx.heap.touched), len(tx.graph.graph.nodes)
 
 
-def _set(frame: Frame, variables: dict[str, Value | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            frame.variables.pop(name, None)
-        else:
-            frame.variables[name] = value
-
-
-def _ends(frame: Frame) -> tuple[tuple[int, int], tuple[int, int]] | None:
+def _ends(frame: Frame) -> Arms | None:
     """Where the two arms begin and end: the second where they meet, or past it where they
     return."""
     instructions, index = frame.prepared.body.instructions, frame.prepared.index
@@ -107,9 +117,15 @@ def _ends(frame: Frame) -> tuple[tuple[int, int], tuple[int, int]] | None:
         end = next(returns, len(instructions) - 1) + 1
     else:
         first = end = other
-    arms = [*instructions[start:first], *instructions[other:end]]
+    return (start, first), (other, end)
+
+
+def _is_plain(frame: Frame, ends: Arms) -> bool:
+    """Whether arms only compute and return."""
+    instructions = frame.prepared.body.instructions
+    arms = [one for begin, end in ends for one in instructions[begin:end]]
     plain = all(each.opname in _COMPUTES or _returns(each) for each in arms)
-    return ((start, first), (other, end)) if plain and len(arms) <= _LONGEST else None
+    return plain and len(arms) <= _LONGEST
 
 
 def _returns(instruction: Instruction) -> bool:
@@ -137,7 +153,7 @@ def _run(
 ) -> _Arm:
     body = frame.prepared.body
     frame.position, frame.stack = begin, stack
-    _set(frame, variables)
+    set_variables(frame, variables)
     while frame.position < end and not frame.finished:
         name = body.instructions[frame.position].opname
         operands = stack[-2:] if name == "BINARY_OP" else stack[-1:] if "UNARY" in name else []

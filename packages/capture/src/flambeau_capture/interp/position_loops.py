@@ -84,7 +84,7 @@ class PositionLoop(IteratorValue):
         self._position += 1
         self._before = self._state(tx)
         self._touched = len(tx.heap.touched)
-        self._last = _last_node(tx)
+        self._last = last_node(tx)
         return item
 
     def _state(self, tx: Tracer) -> tuple[Any, ...]:
@@ -122,16 +122,16 @@ class PositionLoop(IteratorValue):
     def _writes(self, tx: Tracer) -> Iterator[fx.Node]:
         """The nodes of this iteration that write to what there was before it."""
         assert self._last is not None
-        nodes = [node for node in _after(self._last) if node.op != "get_attr"]
+        nodes = [node for node in nodes_after(self._last) if node.op != "get_attr"]
         made: set[Any] = set()
         for node in nodes:
-            made |= {_storage(node)} - set(map(_storage, node.all_input_nodes))
+            made |= {storage_of(node)} - set(map(storage_of, node.all_input_nodes))
         for node in nodes:
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 again(tx)
             given = [n for n in node.all_input_nodes if tx.graph.effects.writes_to(_tensors(n))]
-            given = [n for n in given if _storage(n) not in made]
+            given = [n for n in given if storage_of(n) not in made]
             if not given or node.target is operator.getitem:
                 continue
             if operator_name(node.target) not in _BY_INDICES or given != [node.args[0]]:
@@ -168,12 +168,12 @@ def _reached(values: Iterable[Any]) -> dict[int, Any]:
     return found
 
 
-def _last_node(tx: Tracer) -> fx.Node:
+def last_node(tx: Tracer) -> fx.Node:
     node: fx.Node = tx.graph.graph._root.prev
     return node
 
 
-def _after(node: fx.Node) -> Iterator[fx.Node]:
+def nodes_after(node: fx.Node) -> Iterator[fx.Node]:
     while (node := node.next).op != "root":
         yield node
 
@@ -183,7 +183,7 @@ def _tensors(node: fx.Node) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else []
 
 
-def _storage(node: fx.Node) -> Any:
+def storage_of(node: fx.Node) -> Any:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None

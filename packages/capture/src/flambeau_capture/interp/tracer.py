@@ -315,7 +315,7 @@ class SymbolicTracer(Assumptions):
         frame = self.frames[-1]
         held = {name: cell.content for name, cell in frame.cells.items()}
         filled = {name: value for name, value in held.items() if value is not None}
-        return {**frame.variables, **filled}
+        return {**frame.read_variables(), **filled}
 
     def user_lines(self) -> tuple[UserLine, ...]:
         """Where the program is, the innermost line last."""

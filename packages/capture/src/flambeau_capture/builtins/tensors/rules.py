@@ -17,6 +17,7 @@ from flambeau_capture.values.tensors import (
     shape_changes,
     sized_by_data,
 )
+from flambeau_capture.values.tensors.data_by_sizes import truth_by_sizes
 from flambeau_capture.values.tensors.graph_calls import in_general
 from flambeau_capture.values.tensors.numbers import data_numbers, open_choices
 from flambeau_capture.values.tensors.numbers.early_numbers import number_for_python
@@ -72,6 +73,7 @@ TENSOR_RULES = TensorRules(
     by_data=constant_data.answer,
     known_number=constant_data.known_number,
     known_data=constant_data.known_data,
+    truth_by_sizes=truth_by_sizes,
     number_for_python=number_for_python,
     in_general=in_general,
     rows=data_numbers.rows,

@@ -89,6 +89,7 @@ class _CodeHistory:
     #: numbers of a place that an operator, or an unknown one, needed as constants
     needed: dict[tuple[str, str | None], list[int | float]] = field(default_factory=dict)
     choices: dict[str, bool | None] = field(default_factory=dict)  # None: made both ways
+    decided: set[str] = field(default_factory=set)  # places of branches
     counters: set[str] = field(default_factory=set)  # numbers that the frame itself changes
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
@@ -191,6 +192,14 @@ class DynamismTracker:
     def decide_branches(self, code: CodeType) -> None:
         """From here on they are decided: an arm had an effect."""
         self._seen(code).any_way = False
+
+    def is_decided(self, code: CodeType, place: str) -> bool:
+        """Whether the branch at a place is decided, because more than variables follows from it."""
+        return place in self._seen(code).decided
+
+    def decide_branch(self, code: CodeType, place: str) -> None:
+        """From here on it is."""
+        self._seen(code).decided.add(place)
 
     def check_less(self, code: CodeType) -> None:
         """From here on its graphs end where the program raises for what data says."""

@@ -178,7 +178,7 @@ def _super(frame: Frame, args: list[Value]) -> Value:
 
 
 def _variable(frame: Frame, name: str) -> Value | None:
-    value: Value | None = frame.variables.get(name)
+    value = frame.variable(name)
     return frame.cells[name].content if value is None and name in frame.cells else value
 
 

@@ -77,7 +77,7 @@ def constant(frame: Frame, value: Any) -> Value:
 @opcode("LOAD_FAST", "LOAD_FAST_CHECK")
 def load_fast(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
-    found = frame.variables.get(name)
+    found = frame.variable(name)
     if found is None:
         found = frame.cells.get(name)  # 3.13 loads a cell itself with LOAD_FAST
     if found is None:
@@ -92,7 +92,10 @@ def unbound(frame: Frame, name: str) -> NoReturn:
 
 @opcode("LOAD_FAST_AND_CLEAR")
 def load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.variables.pop(str(instruction.argval), NULL))
+    name = str(instruction.argval)
+    found = frame.variable(name)
+    frame.variables.pop(name, None)
+    frame.push(NULL if found is None else found)
 
 
 @opcode("STORE_FAST")

@@ -263,6 +263,14 @@ def _is_read(node: fx.Node, counted: bool) -> bool:
     return True
 
 
+def is_only_read(node: fx.Node) -> bool:
+    """Whether a node's memory is as its operator has made it: nothing writes to it."""
+    unwritten = all(
+        fake.is_inference() or version_of(fake) == 0 for fake in tensors_of(node.meta["val"])
+    )
+    return unwritten and _is_read(node, counted=True)
+
+
 def _reads(user: fx.Node, counted: bool) -> bool:
     if not of_torch(user.target):
         return False

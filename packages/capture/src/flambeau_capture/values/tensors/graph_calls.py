@@ -199,9 +199,10 @@ def _check_special_sizes(tx: Tracer, target: Any, nodes: Any, result: Any) -> No
                     raise Break("FB0004", said)
 
 
-def require_number(tx: Tracer, condition: Value, message: str) -> bool:
-    """Check in the graph a condition of the program on numbers that depend on data. False: it is no
-    such condition, or no node can say it."""
+def require_number(tx: Tracer, condition: Value, message: str, certain: bool = False) -> bool:
+    """Check in the graph a condition of the program on numbers that depend on data. certain: it
+    holds by the way they are made, and is said to who reads the graph. False: it is no such
+    condition, or no node can say it."""
     if not isinstance(condition, SymbolValue) or condition.cls is not bool:
         return False
     if tx.graph is not tx.graph.outermost:
@@ -211,7 +212,7 @@ def require_number(tx: Tracer, condition: Value, message: str) -> bool:
     except Inexpressible:
         return False
     for node in nodes:
-        record_assertion(tx, node, message)
+        record_assertion(tx, node, message).meta["certain"] = certain
     record_assumptions(tx, "a check")
     return True
 
@@ -231,10 +232,10 @@ def in_general(tx: Tracer, condition: Value) -> bool | None:
     return answer if require_number(tx, symbol_value(tx, holds), said) else None
 
 
-def record_assertion(tx: Tracer, condition: fx.Node, message: str) -> None:
+def record_assertion(tx: Tracer, condition: fx.Node, message: str) -> fx.Node:
     """Raise in the graph, with this message, where a condition on numbers does not hold."""
-    args = (condition, message)
-    tx.graph.record("call_function", compat.assert_operator(), args, {}, None, tx.stack_trace())
+    args, fn = (condition, message), compat.assert_operator()
+    return tx.graph.record("call_function", fn, args, {}, None, tx.stack_trace())
 
 
 def check_all(tx: Tracer, cond: Value, error: type[Exception], words: tuple[str, ...]) -> None:

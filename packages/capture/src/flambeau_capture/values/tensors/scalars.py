@@ -235,8 +235,11 @@ def within_size(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
             ]
             for low, high in combinations([0, *ends, sizes[dim]], 2):  # each is to be known
                 condition = low <= high
-                if isinstance(condition, torch.SymBool):
-                    require_number(tx, symbol_value(tx, condition), f"a slice of [{low}:{high}]")
+                if not isinstance(condition, torch.SymBool):
+                    continue
+                within = symbol_value(tx, condition)
+                if not is_known(within):
+                    require_number(tx, within, f"a slice of [{low}:{high}]")
     return None
 
 
@@ -294,7 +297,12 @@ def _bound(tx: Tracer, bound: Value, size: Any) -> Value:
         return symbol_value(tx, size + number) if number < 0 else bound
     there = symbol_value(tx, size + number) if number < 0 else bound
     end = Constant(0) if number < 0 else symbol_value(tx, size)
-    return selected(tx, enough, there, end) or bound
+    found = selected(tx, enough, there, end)
+    if not isinstance(found, SymbolValue):
+        return bound
+    for low, high in ((0, found.number), (found.number, size)):
+        require_number(tx, symbol_value(tx, low <= high), f"a bound of {bound.describe()}", True)
+    return found
 
 
 def as_many_as_selected(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None:
@@ -321,7 +329,25 @@ def as_many_as_selected(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> No
             same = symbol_value(tx, places.fake.shape[0] == others[0])
             if require_number(tx, same, f"{name} of as many values as a key selects"):
                 return
+    indices = [x.fake.shape for x in keys if isinstance(x, TensorValue)]
+    if not masks and len(indices) == len(keys) <= target.fake.dim():
+        selected_shape = (*torch.broadcast_shapes(*indices), *target.fake.shape[len(keys) :])
+        if _checked_equal(tx, name, values.fake.shape, selected_shape):
+            return
     _same_counts(name, compat.data_expressions(values.fake.shape), counts)
+
+
+def _checked_equal(tx: Tracer, name: str, shape: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    """Whether the graph checks of each size that data decides that it is the one that is wanted,
+    counted from the last."""
+    pairs = list(zip(reversed(shape), reversed(wanted)))
+    return len(shape) <= len(wanted) and all(
+        require_number(tx, symbol_value(tx, one == other), f"{name} of as many values as places")
+        for one, other in pairs
+        if isinstance(one, torch.SymInt)
+        and compat.data_expressions([one]) - compat.data_expressions([other])
+        and not is_known(symbol_value(tx, one == other))
+    )
 
 
 #: they read as much of their source as there are places, whatever that is
@@ -334,7 +360,8 @@ def as_many_as_places(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> None
     index, source = given.get("index"), given.get("src")
     if isinstance(index, TensorValue) and isinstance(source, TensorValue):
         one, other = (compat.data_expressions(each.fake.shape) for each in (index, source))
-        _same_counts(name, one ^ other, set())
+        if not _checked_equal(tx, name, source.fake.shape, index.fake.shape):
+            _same_counts(name, one ^ other, set())
 
 
 def _same_counts(name: str, found: set[Any], known: set[Any]) -> None:

@@ -35,6 +35,7 @@ class TensorRules:
     by_data: the result of an operation on data that capture knows; whether guards may fix some.
     known_number: what a node is, or a size of its tensor, if capture knows.
     known_data: what a tensor holds, if capture knows; guards fix what that follows from.
+    truth_by_sizes: what a tensor is, where sizes alone decide it, as the graph checks it.
     number_for_python: the number of a tensor, read before the graph where Python needs it.
     in_general: a condition on a count that depends on data, as the graph checks it.
     rows: the rows of a tensor of which data decides how many there are.
@@ -50,6 +51,7 @@ class TensorRules:
     by_data: Callable[[Tracer, str, Any, Args, Kwargs, bool], Value | None]
     known_number: Callable[[Tracer, fx.Node, int | None], int | float | None]
     known_data: Callable[[Tracer, TensorValue], torch.Tensor | None]
+    truth_by_sizes: Callable[[Tracer, TensorValue], bool | None]
     number_for_python: Callable[[Tracer, TensorValue], Value | None]
     in_general: Callable[[Tracer, Value], bool | None]
     rows: Callable[[Tracer, TensorValue], TensorValue | None]
@@ -133,6 +135,9 @@ class TensorValue(Value):
         data = tx.tensor_rules.known_data(tx, self)
         if data is not None and data.numel() == 1:
             return bool(data)
+        decided = tx.tensor_rules.truth_by_sizes(tx, self)
+        if decided is not None:
+            return decided
         early = tx.tensor_rules.number_for_python(tx, self)
         if early is not None:
             return early.truth(tx)

@@ -9,10 +9,11 @@ is the same in every call stays as plain as it was.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -58,9 +59,31 @@ class OpenTruth(Constant):
     def _decide(self) -> None:
         bool(self._condition)  # which notes it
 
+    @property
+    def now(self) -> bool:
+        """What it is in this call, without deciding it."""
+        return bool(self._value)
+
     def indicator(self) -> Any:
         """1 where it holds and 0 where it does not, as an open integer."""
         return torch.sym_min(torch.sym_max(self._difference, 0), 1)
+
+
+class UndecidedValue(Value):
+    """What a variable holds after a branch that is not decided."""
+
+    def __init__(self, condition: OpenTruth, value: Value | None, nodes: Sequence[fx.Node]) -> None:
+        self._condition, self._value, self._nodes = condition, value, nodes
+
+    def describe(self) -> str:
+        return "a variable of a branch that is not decided"
+
+    def decided(self) -> Value | None:
+        """What it holds, now that it is read; None: it is not bound."""
+        _ = self._condition.value  # which decides it
+        for node in self._nodes:
+            node.meta.pop("projection", None)
+        return self._value
 
 
 def compared(tx: Tracer, symbol: str, one: Value, other: Value) -> Value | None:
