@@ -51,15 +51,15 @@ PARTITIONING: dict[str, tuple[str, ...]] = {
         "partition/test_budget.py::test_curve_and_cut_agree",
     ),
     "the curve is a picture": (
-        "test_draw_curve.py::test_points_stand_in_proportion_to_their_numbers",
-        "test_draw_curve.py::test_the_curve_of_a_graph_is_drawn_within_the_picture",
+        "graphs/test_draw_curve.py::test_points_stand_in_proportion_to_their_numbers",
+        "graphs/test_draw_curve.py::test_the_curve_of_a_graph_is_drawn_within_the_picture",
     ),
     "saved bytes and peaks are what is allocated": (
         "partition/test_memory.py::test_estimates_are_what_is_allocated",
         "partition/test_mincut.py::test_bytes_reported_are_the_bytes_autograd_holds",
     ),
     "a dropout that is computed again repeats exactly": (
-        "test_random_streams.py::test_what_is_computed_again_draws_the_same",
+        "operators/test_random_streams.py::test_what_is_computed_again_draws_the_same",
     ),
 }
 

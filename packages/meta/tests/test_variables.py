@@ -16,6 +16,7 @@ from flambeau.variables import CHECKS, KNOWN, BadSetting, check_variables
 RIGHT = {
     "FLAMBEAU_DISABLE": ("0", "1"),
     "FLAMBEAU_INSTALL": ("0", "1"),
+    "FLAMBEAU_COMPILE_ONCE": ("0", "1"),
     "FLAMBEAU_LOGS": ("graph", "graph, code", "all"),
     "FLAMBEAU_FAULTS": ("raise",),
     "FLAMBEAU_CACHE_SIZE": ("500M", "2G", "100000"),

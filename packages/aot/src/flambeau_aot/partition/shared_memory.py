@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -147,29 +147,40 @@ def separated(joint: Joint, known: Classifier | None = None) -> Joint:
     behind = _backward_nodes(joint, backward_only(joint))
     shared = volatile_inputs(joint) | volatile_results(joint, is_view)
     first = next(node for node in joint.graph.nodes if node.op != "placeholder")
-    made: dict[fx.Node, fx.Node] = {}
-
-    def during(node: fx.Node) -> fx.Node:
-        """What a forward operator reads in the place of this value."""
-        if root_of(node, is_view) not in shared:
-            return node
-        if node not in made:
-            after = first.prev if node.op == "placeholder" else node
-            with joint.graph.inserting_after(after):
-                if node in shared:
-                    made[node] = joint.graph.call_function(aten.clone.default, (node,))
-                else:
-                    made[node] = joint.graph.node_copy(node, during)
-            made[node].meta = {**node.meta, **({SNAPSHOT: True} if node in shared else {})}
-        return made[node]
-
+    snapshots = _Snapshots(joint.graph, first, shared, is_view)
     for node in list(joint.graph.nodes):
         if node.op != "call_function" or node in behind or is_view(node):
             continue
         if node.meta.get("recompute") not in _COMPUTED_AGAIN:
             for source in node.all_input_nodes:
-                node.replace_input_with(source, during(source))
+                node.replace_input_with(source, snapshots.of(source))
     return joint
+
+
+@dataclass
+class _Snapshots:
+    """What forward operators read in the place of values in `shared` memory; those of inputs stand
+    before the `first` node that is none."""
+
+    graph: fx.Graph
+    first: fx.Node
+    shared: Collection[fx.Node]
+    is_view: IsView
+    made: dict[fx.Node, fx.Node] = field(default_factory=dict)
+
+    def of(self, node: fx.Node) -> fx.Node:
+        if root_of(node, self.is_view) not in self.shared:
+            return node
+        if node not in self.made:
+            after = self.first.prev if node.op == "placeholder" else node
+            with self.graph.inserting_after(after):
+                if node in self.shared:
+                    made = self.graph.call_function(aten.clone.default, (node,))
+                else:
+                    made = self.graph.node_copy(node, self.of)
+            made.meta = {**node.meta, **({SNAPSHOT: True} if node in self.shared else {})}
+            self.made[node] = made
+        return self.made[node]
 
 
 def read_late(joint: Joint, late: Collection[fx.Node], is_view: IsView) -> frozenset[fx.Node]:

@@ -39,17 +39,12 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.interface import Boxed
 from flambeau_aot.runtime.ambient_state import streams
+from flambeau_aot.runtime.batch_samples import over_samples
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results
-from flambeau_aot.runtime.saved_values import (
-    DeviceFlags,
-    as_traced,
-    assembled,
-    have_tangents,
-    over_samples,
-)
+from flambeau_aot.runtime.saved_values import DeviceFlags, as_traced, assembled, have_tangents
 from flambeau_aot.runtime.single_run import Gradient, new_anchor
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
 from flambeau_aot.runtime_plan import FreedInside, Saved

@@ -25,6 +25,7 @@ from flambeau_aot._torch_compat import (
     separate_hooks,
     will_run,
 )
+from flambeau_aot.runtime.batch_samples import over_samples
 from flambeau_aot.runtime.single_run import Gradient, Sources, pulled_back, with_history
 from flambeau_aot.runtime.unneeded_derivatives import note_unasked
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
@@ -215,7 +216,9 @@ class _Linked(torch.autograd.Function):
         edges = dict(zip(link.places, ctx.next_functions[ends + leaves :], strict=True))
         asked = _requested(link.main, edges, "") if any(g is not None for g in grads) else ()
         note_unasked([link.main])
-        found = link.parts(grads, asked) if any(g is not None for g in grads) else [None] * leaves
+        found: Sequence[Gradient] = [None] * leaves
+        if any(g is not None for g in grads):
+            found = over_samples(lambda ctx, *sample: link.parts(sample, asked), ctx, grads)
         own = dict(zip(asked, found[leaves:], strict=True))
         return (None, *[None] * ends, *found[:leaves], *(own.get(place) for place in link.places))
 

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import torch
 from torch.autograd import forward_ad
 
-from flambeau_aot._torch_compat import batch_of
 from flambeau_aot.inputs.memory_overlap import reach
 from flambeau_aot.runtime.ambient_state import Streams
 from flambeau_aot.runtime.result_nodes import Request
@@ -244,32 +243,6 @@ def have_tangents(cotangents: Sequence[torch.Tensor | None]) -> bool:
     """Whether forward-mode differentiation has put a tangent on one of them."""
     known = (item for item in cotangents if item is not None)
     return any(forward_ad.unpack_dual(item).tangent is not None for item in known)
-
-
-Backward = Callable[..., Sequence[torch.Tensor | None]]
-
-
-def over_samples(
-    run: Backward, ctx: Any, cotangents: Sequence[torch.Tensor | None]
-) -> Sequence[torch.Tensor | None]:
-    """The gradients for each sample, put together again; `run` must leave what was saved."""
-    batch = batch_of([item for item in cotangents if item is not None])
-    if batch is None:
-        return run(ctx, *cotangents)
-    shown = [None if item is None else batch.shown(item) for item in cotangents]
-    samples = [
-        over_samples(run, ctx, [None if item is None else _sample(item, n) for item in shown])
-        for n in range(max(batch.size, 1))
-    ]
-    return tuple(
-        None if column[0] is None else batch.hidden(torch.stack(column)[: batch.size])
-        for column in zip(*samples, strict=True)
-    )
-
-
-def _sample(batch: torch.Tensor, place: int) -> torch.Tensor:
-    """One of them; where there is none, zeros of which only the shapes of gradients are wanted."""
-    return batch[place] if len(batch) else batch.new_zeros(batch.shape[1:])
 
 
 def assembled(spec: SparseGrad) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

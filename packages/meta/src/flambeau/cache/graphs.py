@@ -210,10 +210,10 @@ class CacheLookup:
         self.key: Key | None = None
         self.reason = self.fault = ""
         self._sizes: GraphSymbols | None = None
+        self._turn: compile_once.Turn | None = None
         if not choices.inductor.disk_cache:
             self.reason = "the option disk_cache is off"
             return
-        self._turn: compile_once.Turn | None = None
         self._store = open_store(choices.inductor.cache_dir)
         try:
             self._sizes = open_sizes(gm)

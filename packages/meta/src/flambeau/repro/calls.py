@@ -170,24 +170,20 @@ CALLS = 100
 def watched_calls(compiled: Any, target: Any, place: Callable[[str], Path]) -> Any:
     """The compiled callable; a call that stale code answers becomes a script at `place(name)`.
 
-    A module is changed in place, its class being its own; of anything else a stand-in is made.
+    A module is changed in place, its call being its own; of anything else a stand-in is made.
     """
     watch = Calls(compiled, target, place)
-    if isinstance(compiled, torch.nn.Module):
-        kind: Any = type(compiled)
-        own = kind.__call__
+    is_module = isinstance(compiled, torch.nn.Module)
+    own = compiled.__call__ if is_module else compiled
 
-        def call_module(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return watch(functools.partial(own, self), args, kwargs)
-
-        kind.__call__ = call_module
-        return compiled
-
-    @functools.wraps(compiled)
+    @functools.wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return watch(compiled, args, kwargs)
+        return watch(own, args, kwargs)
 
-    return call
+    if not is_module:
+        return call
+    object.__setattr__(compiled, "__call__", call)
+    return compiled
 
 
 class Calls:
