@@ -53,6 +53,8 @@ VARIABLES = {
     "([coming from torch.compile](coming-from-torch-compile.md))",
     "FLAMBEAU_LOGS": "what is shown as it happens: `graph,fusion,code`, `all` "
     "([artifacts](finding-out.md#what-is-going-on-inside))",
+    "FLAMBEAU_COMPILE_ONCE": "`1`: of several processes one compiles each graph and the others "
+    "take what it made ([training](training.md))",
     "FLAMBEAU_PROGRESS": "`0`: no line about long compilations; `1`: one even without a terminal",
     "FLAMBEAU_RECORD_FAILURES": "a folder where a frame is recorded that capture fails on, for "
     "`python -m flambeau replay`",

@@ -77,8 +77,9 @@ def played(
 
     What programs switch in torch is as it was, before and after. Where they see objects end, those
     in cycles end after a call, never within."""
-    text = "\n".join((*program.setup, *program.body))
-    collects = any(word in text for word in SEE_ENDS) and gc.isenabled()
+    lines = "\n".join((*program.setup, *program.body)).splitlines()
+    used = "\n".join(line for line in lines if not line.lstrip().startswith("import "))
+    collects = any(word in used for word in SEE_ENDS) and gc.isenabled()
     torch.set_grad_enabled(True)
     if collects:
         gc.collect()

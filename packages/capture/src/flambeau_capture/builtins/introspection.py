@@ -413,8 +413,8 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
         if method == "__str__" and value.special(tx, method):
             return str(constant_of(ask(tx, value, method)))
         return value.text(tx)
-    if isinstance(value, IteratorValue):
-        raise Break("FB0009", f"text of {value.describe()}")
+    if isinstance(value, IteratorValue) or hasattr(value.cls, "__next__"):
+        raise Break("FB0009", f"text of {value.describe()}")  # which has an address
     if isinstance(value, MadeObject):
         return value.text(tx, method)
     with needing("FB0003", lambda error: f"text of {error}"):

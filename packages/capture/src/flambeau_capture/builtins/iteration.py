@@ -183,7 +183,7 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(target, Constant):
         items = evaluate(tx, reversed, target.value)
         return tx.wrap_evaluated(items, MadeBy(reversed, (target,), {}))
-    if isinstance(target, IteratorValue):
+    if own is None and find_in_class(target.cls, "__getitem__") is None:
         refuse(tx, reversed, target)
     inner = getattr(target, "payload", None) or target  # whatever its class iterates over
     if isinstance(inner, ListValue):

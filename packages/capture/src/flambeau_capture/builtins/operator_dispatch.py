@@ -20,6 +20,7 @@ from flambeau_capture.builtins.operator_tables import (
     declined,
     refuse,
 )
+from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.dicts import DictValue
@@ -48,12 +49,14 @@ class _Operands:
 
     tx: Tracer
     names: tuple[str, str]
-    kinds: dict[type, type] = field(default_factory=dict)
+    kinds: list[tuple[type, type]] = field(default_factory=list)  # a metaclass may hash and compare
     made: list[tuple[Any, Value]] = field(default_factory=list)
     raised: BaseException | None = None
 
     def act_for(self, value: Value) -> Any:
         """The object that acts for an operand; a constant and a container act for themselves."""
+        for name in (*self.names, "__index__"):
+            value.special(self.tx, name)  # which the answer rests on
         part = value.payload if isinstance(value, ObjectValue) else value
         given = [] if part is None else [_built_in_value(part)]
         actor = self._kind(value.cls)(*given) if isinstance(value, ObjectValue) else given[0]
@@ -67,7 +70,7 @@ class _Operands:
         for actor, value in self.made:
             if actor is result:
                 return value
-        if type(result) in self.kinds.values():
+        if any(type(result) is made for _, made in self.kinds):
             raise Break("FB0009", f"an operator that makes one more {type(result).__name__}")
         if type(result) not in _HOLDS:
             return self.tx.wrap_new(result)
@@ -77,21 +80,23 @@ class _Operands:
 
     def _kind(self, cls: type) -> type:
         """A class that derives from the same built-in class, and has the operator's methods."""
-        if cls in self.kinds:
-            return self.kinds[cls]
-        above = next((kind for kind in self.kinds if issubclass(cls, kind)), None)
-        base = layout_of(cls) if above is None else self.kinds[above]
+        for kind, made in self.kinds:
+            if kind is cls:
+                return made
+        above, base = next((known for known in self.kinds if _derives(cls, known[0])),
+                           (None, layout_of(cls)))  # fmt: skip
         body: dict[str, Any] = {}
         for name in (*self.names, "__index__"):
             found = find_in_class(cls, name)
-            of_program = found is None or found[0] not in layout_of(cls).__mro__
+            of_program = found is None or not _derives(layout_of(cls), found[0])
             if (
                 found is not None
                 and of_program
-                and (above is None or find_in_class(above, name) != found)
+                and (above is None or not _has(above, name, found[1]))
             ):
                 body[name] = None if found[1] is None else self._method(name)
-        self.kinds[cls] = made = type(name_in_errors(cls), (base,), body)
+        made = type(name_in_errors(cls), (base,), body)
+        self.kinds.append((cls, made))
         return made
 
     def _method(self, name: str) -> Callable[..., Any]:
@@ -107,6 +112,15 @@ class _Operands:
             return NotImplemented if declined(answer) else _Answer(answer)
 
         return method
+
+
+def _has(cls: type, name: str, attribute: object) -> bool:
+    found = find_in_class(cls, name)
+    return found is not None and found[1] is attribute
+
+
+def _derives(cls: type, kind: type) -> bool:
+    return any(each is kind for each in cls.__mro__)
 
 
 def _part(value: Value) -> Value:
@@ -129,8 +143,8 @@ def _can_act(value: Value, names: tuple[str, str]) -> bool:
     if isinstance(value, Constant):
         return not isinstance(value, SymbolValue)
     if isinstance(value, DictValue | SetValue):
-        return value.cls in _TABLES or not any(hasattr(value.cls, name) for name in names)
-    return isinstance(value, SequenceValue) and value.cls in _HOLDS
+        return known_in(value.cls, _TABLES) or not any(hasattr(value.cls, name) for name in names)
+    return isinstance(value, SequenceValue) and known_in(value.cls, _HOLDS)
 
 
 def arithmetic(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:

@@ -11,6 +11,7 @@ import collections
 import math
 import operator
 import types
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from flambeau_capture.builtins.operator_tables import (
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
-from flambeau_capture.values.constant import Constant, evaluate, one_object
+from flambeau_capture.values.constant import Constant, evaluate, nameless, one_object
 from flambeau_capture.values.containers.dicts import DictValue, DictView
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import (
@@ -218,7 +219,7 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     )  # which changes in place, in C
     if own or (by_class and find_in_class(left.cls, name) is not None):
         by = call_special(tx, left, name, [right]) if own else None
-        found = left.call_method(tx, name, [right], {}) if by is None else by
+        found = _by_method(tx, fn, name, left, right) if by is None else by
         if not declined(found):
             return found
     reflected = OPERATORS[symbol[:-1]][2]
@@ -244,6 +245,16 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         left.replace(tx, copies.parts())
         return left
     return binary(tx, symbol[:-1], left, right, symbol)
+
+
+def _by_method(tx: Tracer, fn: Callable[..., Any], name: str, left: Value, right: Value) -> Value:
+    """The result of a method in C; it refuses in the words of the operator `fn`."""
+    try:
+        return left.call_method(tx, name, [right], {})
+    except UserError as error:
+        if isinstance(left, MadeObject) and issubclass(error.value.cls, TypeError):
+            evaluate(tx, fn, left.copied(), nameless(right))
+        raise
 
 
 def _namespaces(tx: Tracer, left: Value, right: Value, method: str) -> bool:

@@ -229,6 +229,8 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
 def _refuse_unknown(tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
     """Raise the TypeError of a function in C that takes no object of the class of an argument. It
     is called on what stands for that, of which each operation is unknown."""
+    if any(_is_written_to(tx, arg.cls) for arg in (*args, *kwargs.values())):
+        return  # a class of the program's that the frame has changed
     given = [_known_or_sample(arg) for arg in args]
     named = {name: _known_or_sample(arg) for name, arg in kwargs.items()}
     if any(one is _UNKNOWN for one in (*given, *named.values())):
@@ -239,6 +241,10 @@ def _refuse_unknown(tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwar
         tx.raise_error(TypeError, *error.args)
     except Exception:
         return
+
+
+def _is_written_to(tx: Tracer, kind: type) -> bool:
+    return any(getattr(tx.heap.find(owner), "written", None) for owner in kind.__mro__)
 
 
 def _known_or_sample(value: Value) -> Any:
@@ -252,25 +258,22 @@ def _known_or_sample(value: Value) -> Any:
             return copied()
         except NotConcrete:
             return _UNKNOWN
-    if value.cls is types.FunctionType or value.cls in _SAMPLES:
+    if value.cls is types.FunctionType or known_in(value.cls, _SAMPLES):
         return _called if value.cls is types.FunctionType else _SAMPLES[value.cls]()
-    base: Any = next(owner for owner in value.cls.__mro__ if owner in _BASES)
+    base: Any = next(owner for owner in value.cls.__mro__ if known_in(owner, _BASES))
     owners = value.cls.__mro__[: value.cls.__mro__.index(base)]
     instance = hasattr(value, "python_class")
     if base is type or not instance or not all(owner.__flags__ & _IN_PYTHON for owner in owners):
         return _UNKNOWN
-    unknown = {
-        name
-        for owner in owners
-        for name, part in vars(owner).items()
-        if callable(part) and name not in _MAKING
-    }
-    unknown.add("__getattr__")
+    own = {name for owner in owners for name in vars(owner)}
+    unknown = own - _MAKING | {"__getattr__"}
     return type(name_in_errors(value.cls), (base,), dict.fromkeys(unknown, _called))()
 
 
 _MAKING = frozenset({"__new__", "__init__", "__init_subclass__", "__getattribute__", "__class__",
-                     "__subclasshook__", "__class_getitem__", "__del__"})  # fmt: skip
+                     "__subclasshook__", "__class_getitem__", "__del__", "__module__", "__dict__",
+                     "__weakref__", "__doc__", "__qualname__", "__slots__", "__annotations__",
+                     "__match_args__"})  # fmt: skip
 _IN_PYTHON = 1 << 9  # the flag of classes that class statements make
 
 

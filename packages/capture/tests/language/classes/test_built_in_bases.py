@@ -98,7 +98,7 @@ def test_what_is_refused_names_the_objects_class(base):
     text = [HEAD, f"class C({base}): pass", "def f(t):", "    out = []"]
     text += [f"    o = C({IMMUTABLE.get(base, 1)})"]
     for use in uses:
-        done = use if is_statement(use) else f"out.append(str({use})[:9])"
+        done = use if is_statement(use) else f"out.append(str({use})[:20])"
         text += ["    try:", f"        {done}", "    except Exception as error:"]
         text += ["        out.append((type(error), str(error)))"]
     path, source = f"/refused/{base}.py", "\n".join([*text, "    return t + 1, out", ""])

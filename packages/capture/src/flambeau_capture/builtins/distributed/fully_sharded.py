@@ -41,7 +41,8 @@ def _call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """A module's hooks and forward. A break in them is one of the call: the frames in between are
     not resumed."""
     module = args[0]
-    assert isinstance(module, ModuleValue)
+    if not isinstance(module, ModuleValue):
+        raise _refused("that is called by other hooks than its own")
     if not tx.options.gather_parameters:
         raise _refused("without the option `gather_parameters`, which all ranks must keep to")
     if tx.graph is not tx.graph.outermost:

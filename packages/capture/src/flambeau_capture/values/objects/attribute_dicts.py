@@ -108,6 +108,9 @@ class ReadOnly(MappingValue):
             return self.get_item(tx, args[0]) if there else default_of(args, kwargs)
         if name not in _READING:
             self.unknown(f"method {name!r}")
+        inner: Value | None = getattr(self, "inner", None)
+        if name == "copy" and inner is not None:
+            return tx.call(tx.get_attr(inner, name), args, kwargs)
         others = [unwrap_proxy(tx, arg) for arg in args]
         return self.whole(tx).call_method(tx, name, others, kwargs)
 
