@@ -58,7 +58,8 @@ class _Operands:
         for name in (*self.names, "__index__"):
             value.special(self.tx, name)  # which the answer rests on
         part = value.payload if isinstance(value, ObjectValue) else value
-        given = [] if part is None else [_built_in_value(part)]
+        empty = part is None or (part is not value and isinstance(part, DictValue | SetValue))
+        given = [] if empty else [_built_in_value(part)]
         actor = self._kind(value.cls)(*given) if isinstance(value, ObjectValue) else given[0]
         self.made.append((actor, value))
         return actor
@@ -138,8 +139,10 @@ def _built_in_value(part: Value) -> Any:
 
 def _can_act(value: Value, names: tuple[str, str]) -> bool:
     if isinstance(value, ObjectValue):
-        part = value.payload
-        return layout_of(value.cls) is object if part is None else _can_act(part, names)
+        part, kind = value.payload, layout_of(value.cls)
+        if isinstance(part, DictValue | SetValue):
+            return known_in(kind, _TABLES) or not any(hasattr(kind, name) for name in names)
+        return kind is object if part is None else _can_act(part, names)
     if isinstance(value, Constant):
         return not isinstance(value, SymbolValue)
     if isinstance(value, DictValue | SetValue):
