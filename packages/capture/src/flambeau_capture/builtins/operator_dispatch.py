@@ -58,8 +58,8 @@ class _Operands:
         for name in (*self.names, "__index__"):
             value.special(self.tx, name)  # which the answer rests on
         part = value.payload if isinstance(value, ObjectValue) else value
-        empty = part is None or (part is not value and isinstance(part, DictValue | SetValue))
-        given = [] if empty else [_built_in_value(part)]
+        own = part is not value and isinstance(part, DictValue | SetValue)  # which acts empty
+        given = [] if part is None or own else [_built_in_value(part)]
         actor = self._kind(value.cls)(*given) if isinstance(value, ObjectValue) else given[0]
         self.made.append((actor, value))
         return actor
