@@ -138,16 +138,14 @@ def _built_in_value(part: Value) -> Any:
 
 
 def _can_act(value: Value, names: tuple[str, str]) -> bool:
-    if isinstance(value, ObjectValue):
-        part, kind = value.payload, layout_of(value.cls)
-        if isinstance(part, DictValue | SetValue):
-            return known_in(kind, _TABLES) or not any(hasattr(kind, name) for name in names)
-        return kind is object if part is None else _can_act(part, names)
-    if isinstance(value, Constant):
-        return not isinstance(value, SymbolValue)
-    if isinstance(value, DictValue | SetValue):
-        return known_in(value.cls, _TABLES) or not any(hasattr(value.cls, name) for name in names)
-    return isinstance(value, SequenceValue) and known_in(value.cls, _HOLDS)
+    part, kind = _part(value), layout_of(value.cls)
+    if isinstance(part, DictValue | SetValue):
+        return known_in(kind, _TABLES) or not any(hasattr(kind, name) for name in names)
+    if isinstance(part, ObjectValue):
+        return kind is object
+    if isinstance(part, Constant):
+        return not isinstance(part, SymbolValue)
+    return isinstance(part, SequenceValue) and known_in(part.cls, _HOLDS)
 
 
 def arithmetic(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
@@ -157,11 +155,12 @@ def arithmetic(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
     another instance by calling its class."""
     if symbol in COMPARISONS or symbol not in OPERATORS or symbol == "getitem":
         return None
-    ours = any(isinstance(value, ObjectValue) for value in (left, right))
+    if not any(isinstance(value, ObjectValue) for value in (left, right)):
+        return None
     fn, *methods = OPERATORS[symbol]
     names = (methods[0], methods[1])
     formats = symbol == "%" and isinstance(part := _part(left), Constant) and part.cls in _TEXTS
-    if not ours or formats or not (_can_act(left, names) and _can_act(right, names)):
+    if formats or not (_can_act(left, names) and _can_act(right, names)):
         return None
     operands = _Operands(tx, names)
     one = operands.act_for(left)
