@@ -82,13 +82,14 @@ def played(
     collects = any(word in used for word in SEE_ENDS) and gc.isenabled()
     torch.set_grad_enabled(True)
     if collects:
-        gc.collect()
         gc.disable()
+        gc.freeze()  # collections look at what the program made alone
     try:
         return _played(program, wrap, setting, collects)
     finally:
         torch.set_grad_enabled(True)
         if collects:
+            gc.unfreeze()
             gc.enable()
 
 
