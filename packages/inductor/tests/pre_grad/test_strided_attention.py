@@ -60,6 +60,7 @@ def test_it_is_fused_with_derivatives(fn: Any, keys: int) -> None:
     first = torch.autograd.grad(got, inputs, cotangent)
     firsts = torch.autograd.grad(expected, exact, cotangent.double(), create_graph=True)
     for mine, right in zip(first, firsts, strict=True):
+        assert mine.stride() == right.stride()
         torch.testing.assert_close(mine.double(), right, rtol=1e-4, atol=1e-5)
     again = torch.autograd.grad(gm(*inputs), inputs, cotangent, create_graph=True)
     second = torch.autograd.grad(sum(g.square().sum() for g in again), inputs)

@@ -105,7 +105,9 @@ class _FusedAttention(torch.autograd.Function):
         if torch.is_grad_enabled():
             made = _by_formula(grad, *ctx.saved_tensors[:4], *ctx.settings)
         else:
-            made = _back(readable(grad), ctx.saved_tensors, *ctx.settings, learns)
+            q, k, *others = _back(readable(grad), ctx.saved_tensors, *ctx.settings, learns)
+            # as the products' own would lie
+            made = q.contiguous(), k.mT.contiguous().mT, others[0].contiguous(), *others[1:]
         return (*made[:3], made[3] if learns else None, None, None)
 
 
