@@ -216,7 +216,7 @@ def _readable_attention(m: Match, devices: Devices) -> fx.Node | None:
     if given.get("dropout_p", 0.0) != 0 or given.get("enable_gqa", False) is not False:
         return None
     parts = [given.get(name) for name in PARAMETERS[:4]]
-    operands = [None if part is None else val_of(part) for part in parts]
+    operands: list[Any] = [None if part is None else val_of(part) for part in parts]
     q, k, v, _ = operands
     made = val_of(m.root)
     if not all(isinstance(t, Tensor) for t in (q, k, v, made)) or not isinstance(causal, bool):

@@ -103,11 +103,13 @@ class _FusedAttention(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         learns = ctx.needs_input_grad[3]
         if torch.is_grad_enabled():
+            made: tuple[Tensor | None, ...]
             made = _by_formula(grad, *ctx.saved_tensors[:4], *ctx.settings)
         else:
-            q, k, *others = _back(readable(grad), ctx.saved_tensors, *ctx.settings, learns)
+            scale, causal = ctx.settings
+            q, k, v, bias = _back(readable(grad), ctx.saved_tensors, scale, causal, learns)
             # as the products' own would lie
-            made = q.contiguous(), k.mT.contiguous().mT, others[0].contiguous(), *others[1:]
+            made = q.contiguous(), k.mT.contiguous().mT, v.contiguous(), bias
         return (*made[:3], made[3] if learns else None, None, None)
 
 
@@ -117,15 +119,14 @@ def _flash(q: Tensor, v: Tensor) -> bool:
 
 def _back(
     grad: Tensor, saved: Sequence[Tensor], scale: float, causal: bool, bias_learns: bool
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     q, k, v, bias, out, sums = saved
     if q.device.type == "cpu":
         made = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad, q, k, v, out, sums, 0.0, causal, attn_mask=bias, scale=scale
         )
-        if bias_learns:  # the kernel has no gradient of it
-            return (*made[:3], _by_formula(grad, q, k, v, bias, scale, causal)[3])
-        return (*made[:3], None)
+        whole = _by_formula(grad, q, k, v, bias, scale, causal) if bias_learns else None
+        return made[0], made[1], made[2], None if whole is None else whole[3]  # it has none of that
     # without dropout the kernels do not read the generator's state
     state = torch.zeros((2,), dtype=torch.int64, device=q.device)
     if _flash(q, v) and bias is None:
@@ -138,12 +139,12 @@ def _back(
             grad, q, k, v, bias, out, sums, state[0], state[1], 0.0,
             [True, True, True, bias_learns], causal, scale=scale,
         )  # fmt: skip
-    return (*made[:3], made[3] if bias_learns else None)
+    return made[0], made[1], made[2], made[3] if bias_learns else None
 
 
 def _by_formula(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, causal: bool
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     scores = q @ k.mT * scale
     if bias is not None:
         scores = scores + bias
