@@ -126,11 +126,10 @@ OUTER_COLUMNS, OUTER_LEAST = 64, 1024
 together. From so many elements on, `column_blocks` chooses."""
 OUTER_SHORT, SHORT_COLUMNS, SHORT_WARPS = 64, 256, 4
 """Columns of at most so many elements are summed each by one thread, that many by a program: no
-thread waits for another, and all reads of a column are under way at once. An H200 takes 33 us for
-16 rows of 3 million columns in bfloat16 so, in blocks of 64 x 16 it took 138."""
+thread waits for another, and all reads of a column are under way at once."""
 OUTER_MEDIUM, MEDIUM_BLOCK = 512, (128, 4, 4)
-"""The same of longer ones, of which two programs a multiprocessor have so many each, four threads a
-column: 1.2 to 1.4 times as fast as what the model of registers chooses, at five sizes of six."""
+"""The same of longer ones, of which two programs a multiprocessor have so many each; four elements
+of a column at a time, and warps (docs/decisions/0025-registers-of-reductions.md)."""
 MOST_WARPS = 32
 THREAD_ELEMENTS = 64
 """Elements of a row that a thread holds at most: many loads in flight, and registers for them."""
