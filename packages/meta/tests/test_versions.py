@@ -1,7 +1,9 @@
 import tomllib
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -15,6 +17,20 @@ def test_ranges_are_those_declared():
     declared = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
     wanted = {r.name: r.specifier for r in map(Requirement, declared) if "flambeau" in r.name}
     assert wanted == {name: SpecifierSet(text) for name, text in _versions.RANGES.items()}
+    (torchs,) = (r.specifier for r in map(Requirement, declared) if r.name == "torch")
+    assert torchs == SpecifierSet(_versions.TORCHES)
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [("2.13.0+cpu", True), ("2.11.0", True), ("2.9.1", False), ("2.15.0", False)],
+)
+def test_a_torch_out_of_range_is_told(monkeypatch, version: str, fits: bool):
+    monkeypatch.setattr(torch, "__version__", version)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _versions.check()
+    assert [f"torch {version}" in str(each.message) for each in told] == [True] * (not fits)
 
 
 def test_the_installed_ones_fit():

@@ -5,6 +5,20 @@ In: nothing. Out: the exceptions. Invariant: each message is one sentence that n
 
 from __future__ import annotations
 
+import sys
+import warnings
+
+OWN = frozenset({"flambeau", "flambeau_capture", "flambeau_aot", "flambeau_inductor", "torch"})
+"""Packages whose lines no warning points at."""
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the innermost line that is the program's."""
+    frame, level = sys._getframe(1), 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN:
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+    warnings.warn(text, category, stacklevel=level if frame is not None else 2)
+
 
 class InductorError(RuntimeError):
     """A graph that this package cannot compile; it names the node or the operation."""

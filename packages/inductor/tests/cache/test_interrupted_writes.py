@@ -22,9 +22,6 @@ for name in ("flambeau_inductor", "flambeau_inductor.cache"):
     module = types.ModuleType(name)
     module.__path__ = [source if name == "flambeau_inductor" else source + "/cache"]
     sys.modules[name] = module
-errors = types.ModuleType("flambeau_inductor.errors")
-errors.CacheWarning = UserWarning
-sys.modules["flambeau_inductor.errors"] = errors
 options = types.ModuleType("flambeau_inductor.options")
 options.CACHE_DIR = "FLAMBEAU_CACHE_DIR"
 sys.modules["flambeau_inductor.options"] = options

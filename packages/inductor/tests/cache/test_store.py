@@ -91,8 +91,10 @@ def test_a_folder_that_must_not_be_used_is_named_and_a_private_one_serves(tmp_pa
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    with pytest.warns(CacheWarning, match="others may write to it"):
+    with pytest.warns(CacheWarning, match="others may write to it") as told:
         store = open_store(str(shared))
+        open_store(str(shared))
+    assert [each.filename for each in told] == [__file__]  # once, at a line of the caller's
     assert list(shared.iterdir()) == []
     private = store.entry(KEY, writer("one")).folder
     assert intact(private) and not private.is_relative_to(shared)

@@ -16,8 +16,9 @@ from pathlib import Path
 import flambeau_aot
 import flambeau_capture
 import flambeau_inductor
+import torch
 
-from flambeau.errors import IncompatibleSiblings, adopt
+from flambeau.errors import IncompatibleSiblings, adopt, warn
 
 RANGES: Mapping[str, str] = {
     "flambeau-capture": ">=0.1.0,<0.2",
@@ -25,6 +26,8 @@ RANGES: Mapping[str, str] = {
     "flambeau-aot": ">=0.1.0,<0.2",
     "flambeau-inductor": ">=0.1.0,<0.2",
 }
+#: the versions of torch that this release was tried with
+TORCHES = ">=2.11,<2.15"
 #: the meanings of prims graphs that this release was tried with
 DIALECTS = frozenset({2})
 
@@ -87,7 +90,7 @@ def _contains(wanted: str, version: str) -> bool:
 
 def check() -> None:
     """Raise IncompatibleSiblings when a sibling is out of range or speaks another dialect; those
-    that fit raise kinds of `FlambeauError` from now on."""
+    that fit raise kinds of `FlambeauError` from now on. Warn of a torch that is out of range."""
     wrong = misfits(installed(), dialect())
     if wrong:
         packages = " ".join(f"'{name}{wanted}'" for name, wanted in RANGES.items())
@@ -95,3 +98,13 @@ def check() -> None:
             f"flambeau does not fit {' and '.join(wrong)}: run `pip install {packages}`"
         )
     adopt(flambeau_capture.CaptureError, flambeau_aot.AotError, flambeau_inductor.InductorError)
+    if not fits_torch():
+        warn(
+            f"torch {torch.__version__} is none that this release was tried with, and may be "
+            f"compiled wrongly or not at all: run `pip install 'torch{TORCHES}'`, or upgrade flambeau"
+        )
+
+
+def fits_torch() -> bool:
+    """Whether torch is of the range; a build of a version is as good as the version."""
+    return _contains(TORCHES, torch.__version__.split("+")[0])

@@ -25,7 +25,6 @@ from packaging.specifiers import SpecifierSet
 from flambeau import _versions
 
 PYTHONS = SpecifierSet(">=3.11,<3.15")
-TORCHES = SpecifierSet(">=2.11,<2.15")
 OPENMP_PROGRAM = '#include <omp.h>\nextern "C" int threads() { return omp_get_max_threads(); }\n'
 
 
@@ -65,9 +64,9 @@ def python() -> Iterator[Finding]:
 
 def pytorch() -> Iterator[Finding]:
     """torch itself."""
-    fits = TORCHES.contains(torch.__version__.split("+")[0], prereleases=True)
-    advice = f"flambeau is tried with torch {TORCHES}: run `pip install 'torch{TORCHES}'`"
-    yield _judged("torch", fits, torch.__version__, advice)
+    wanted = _versions.TORCHES
+    advice = f"flambeau is tried with torch {wanted}: run `pip install 'torch{wanted}'`"
+    yield _judged("torch", _versions.fits_torch(), torch.__version__, advice)
 
 
 def siblings() -> Iterator[Finding]:

@@ -14,7 +14,6 @@ import os
 import shutil
 import stat
 import tempfile
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,10 +24,13 @@ from platformdirs import user_cache_path
 
 from flambeau_inductor.cache import size_limit
 from flambeau_inductor.cache.keys import Key
-from flambeau_inductor.errors import CacheWarning
+from flambeau_inductor.errors import CacheWarning, warn
 from flambeau_inductor.options import CACHE_DIR
 
 PRIVATE = 0o700
+USE_ANOTHER = f"name a folder of yours in {CACHE_DIR}"
+_said: set[str] = set()
+"""Objections that were told."""
 
 
 def cache_folder(named: str | None = None) -> Path:
@@ -45,9 +47,9 @@ def objection(folder: Path) -> str | None:
     except OSError as error:
         return f"it cannot be made ({error.strerror or error})"
     if hasattr(os, "getuid") and facts.st_uid != os.getuid():
-        return "it belongs to another user"
+        return f"it belongs to another user ({USE_ANOTHER})"
     if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "others may write to it"
+        return f"others may write to it (`chmod go-w {folder}` forbids it, or {USE_ANOTHER})"
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return "it cannot be written to"
     return None
@@ -163,12 +165,13 @@ def open_store(named: str | None = None) -> CacheStore:
     reason = objection(folder)
     if reason is None:
         return CacheStore(folder)
-    warnings.warn(
+    text = (
         f"the cache folder {folder} is not used: {reason}; kernels will be built again in the next "
-        "process (name a folder of yours in FLAMBEAU_CACHE_DIR)",
-        CacheWarning,
-        stacklevel=2,
+        "process"
     )
+    if text not in _said:  # once a process, whoever opens it
+        _said.add(text)
+        warn(text, CacheWarning)
     lease = Lease()
     return CacheStore(lease.folder, lease)
 

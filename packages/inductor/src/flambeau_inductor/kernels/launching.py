@@ -7,13 +7,12 @@ launched through Triton.
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 from flambeau_inductor.cache import CacheEntry, CacheStore, key, versions
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.errors import CompilerFailed, CompilerNotFound
+from flambeau_inductor.errors import CompilerFailed, CompilerNotFound, warn
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.gpu.cuda_graphs import tuples_of
 from flambeau_inductor.runtime.gpu.launch import Library, load_library
@@ -52,7 +51,5 @@ def launch_entry(options: Options, store: CacheStore) -> CacheEntry | None:
 
         return store.entry(wanted, make)
     except (CompilerNotFound, CompilerFailed) as error:
-        warnings.warn(
-            f"kernels are launched through Triton, which takes longer: {error}", stacklevel=2
-        )
+        warn(f"kernels are launched through Triton, which takes longer: {error}")
         return None

@@ -6,12 +6,10 @@ is kept where `options` say so.
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 
 from flambeau_inductor.cache import open_store
-from flambeau_inductor.errors import CacheWarning
+from flambeau_inductor.errors import CacheWarning, warn
 from flambeau_inductor.kernels.launching import LAUNCH_FILE, kernels_of, launch_entry
 from flambeau_inductor.kernels.triton_binaries import keep
 from flambeau_inductor.options import Options
@@ -36,5 +34,5 @@ def build_triton(part: KernelPart, gpu: int | None, options: Options) -> Loaded:
         if options.kept_binaries and library is not None:
             fault = keep(part, made, library.read_bytes(), store)
             if fault:
-                warnings.warn(f"binaries are not kept: {fault}", CacheWarning, stacklevel=2)
+                warn(f"binaries are not kept: {fault}", CacheWarning)
         return {name: launcher.queue for name, launcher in made.items()}, (made, store)

@@ -28,10 +28,11 @@ def test_the_environment_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_program_that_is_no_compiler_is_not_taken_for_one(tmp_path: Path) -> None:
     script = tmp_path / "c++"
-    script.write_text("#!/bin/sh\nexit 3\n")
+    script.write_text("#!/bin/sh\necho licence expired >&2\nexit 3\n")
     script.chmod(0o755)
-    with pytest.raises(CompilerNotFound, match="does not run as a C"):
+    with pytest.raises(CompilerNotFound, match="does not run as a C") as caught:
         find_toolchain(str(script))
+    assert "failed (exit 3):\nlicence expired" in str(caught.value)
 
 
 def test_a_rejected_text_shows_the_compilers_words(tmp_path: Path) -> None:

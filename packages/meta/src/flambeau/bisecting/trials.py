@@ -82,7 +82,7 @@ class Verdict(Shown):
         text += [f"  {line}" for line in self.lines]
         if self.avoid:
             given = ", ".join(f"{key}={value!r}" for key, value in self.avoid.items())
-            text.append(f"  until it is mended: flambeau.compile(..., {given})")
+            text.append(f"  until it is fixed: flambeau.compile(..., {given})")
             if "Fuel(" in given:
                 text.append("    (from flambeau_inductor import Fuel)")
         if self.note:

@@ -144,17 +144,18 @@ def find_toolchain(compiler: str | None = None) -> Toolchain:
 @lru_cache(maxsize=8)
 def _inspect(path: str) -> Toolchain:
     try:
-        macros = _macros(path, NATIVE)
+        macros, _ = _macros(path, NATIVE)
         native: tuple[str, ...] = NATIVE
+        said = ""
         if macros is None:
-            macros, native = _macros(path, ()), ()
+            (macros, said), native = _macros(path, ()), ()
     except OSError as error:
         raise CompilerNotFound(
             f"{path} does not run ({error}): install g++ or set CXX to a C++ compiler"
         ) from error
     if macros is None:
         raise CompilerNotFound(
-            f"{path} does not run as a C++ compiler: install g++ or set CXX to one"
+            f"{path} does not run as a C++ compiler: install g++ or set CXX to one{said}"
         )
     have = set(re.findall(r"#define (__AVX\w*__|__FMA__|__F16C__) 1", macros))
     vector_bytes = 16
@@ -190,15 +191,18 @@ def _inspect(path: str) -> Toolchain:
     )
 
 
-def _macros(path: str, flags: tuple[str, ...]) -> str | None:
-    """Predefined macros, None when the compiler rejects the flags."""
+def _macros(path: str, flags: tuple[str, ...]) -> tuple[str | None, str]:
+    """Predefined macros, None when the compiler rejects the flags, and what it says then."""
     run = subprocess.run(
         [path, *flags, "-dM", "-E", "-x", "c++", os.devnull],
         capture_output=True,
         text=True,
         check=False,
     )
-    return run.stdout if run.returncode == 0 else None
+    if run.returncode == 0:
+        return run.stdout, ""
+    said = "\n".join(run.stderr.strip().splitlines()[:5])
+    return None, f". It {_ending(run.returncode)}" + (f":\n{said}" if said else "")
 
 
 def openmp_library() -> str:
