@@ -101,7 +101,7 @@ def check() -> None:
     if not fits_torch():
         warn(
             f"torch {torch.__version__} is none that this release was tried with, and may be "
-            f"compiled wrongly or not at all: run `pip install 'torch{TORCHES}'`, or upgrade flambeau"
+            f"compiled wrongly or not at all: run `pip install 'torch{TORCHES}'` or upgrade flambeau"
         )
 
 

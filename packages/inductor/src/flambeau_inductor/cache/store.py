@@ -30,7 +30,7 @@ from flambeau_inductor.options import CACHE_DIR
 PRIVATE = 0o700
 USE_ANOTHER = f"name a folder of yours in {CACHE_DIR}"
 _said: set[str] = set()
-"""Objections that were told."""
+"""Warnings that this process has seen."""
 
 
 def cache_folder(named: str | None = None) -> Path:
