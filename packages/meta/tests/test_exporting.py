@@ -1,5 +1,7 @@
 """A function as one graph: in memory, as text, in a file."""
 
+import copy
+import inspect
 import zipfile
 
 import pytest
@@ -210,3 +212,36 @@ def test_declared_sizes_keep_their_names_in_the_file(tmp_path):
             each(torch.randn(2, 6), torch.randn(2))
         with pytest.raises(ValueError, match="dimension 0 of argument 1 is 8, made for rows"):
             each(x, torch.randn(8))
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.register_buffer("shift", torch.ones(4))
+
+    def forward(self, x, factor=2.0, *, mask=None):
+        out = self.inner(x) * factor + self.shift
+        return {"out": out if mask is None else out * mask}
+
+
+def test_an_export_is_a_module_for_whatever_takes_modules(tmp_path):
+    model, x, mask = Scaled().eval(), torch.randn(3, 4), torch.rand(4)
+    size = torch.export.Dim("size")
+    exported = flambeau.export(model, x, mask=mask, dynamic_shapes={"x": {0: size}})
+    exported.save(tmp_path / "scaled.graph")
+    for found in (exported, flambeau.load_export(tmp_path / "scaled.graph")):
+        module = found.module()
+        assert str(inspect.signature(module.forward)) == "(x, *, mask)"
+        again = copy.deepcopy(module)
+        assert torch.equal(again(x=x, mask=mask)["out"], model(x, mask=mask)["out"])
+        assert len(list(module.parameters())) == 2 and len(list(module.buffers())) == 1
+        with pytest.raises(TypeError, match="mask"):
+            module(x)
+        shapes = {"x": {0: size}, "mask": None}
+        program = torch.export.export(module, (x,), {"mask": mask}, dynamic_shapes=shapes)
+        program = program.run_decompositions()
+        assert program.graph_signature.user_inputs == ("x", "mask")
+        more = torch.randn(7, 4)
+        wanted = model(more, mask=mask)["out"]
+        torch.testing.assert_close(program.module()(more, mask=mask)["out"], wanted)

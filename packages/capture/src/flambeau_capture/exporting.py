@@ -9,6 +9,8 @@ or that changes objects besides tensors, is an error that names the line or the 
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -40,6 +42,7 @@ class Exported:
     guards: what was assumed, beyond what a call checks (structure, values that are no tensors,
         dtype, device and shape of each tensor, the conditions on open sizes).
     in_spec, out_spec: structures of `(args, kwargs)` and of the result.
+    positional: the names of the arguments that were given by place.
     """
 
     graph_module: fx.GraphModule
@@ -48,6 +51,7 @@ class Exported:
     out_spec: Any
     examples: tuple[Any, ...] = field(repr=False)
     open_sizes: OpenSizes | None = field(default=None, repr=False)
+    positional: tuple[str, ...] = field(default=(), repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result. Raises TypeError and ValueError where the arguments are not of
@@ -203,7 +207,21 @@ def _exported(
             for place, leaf in enumerate(leaves)
         ),
         open_sizes=_open_sizes(stand_ins, names),
+        positional=positional_names(fn, len(args)),
     )
+
+
+def positional_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """The names of the first `count` arguments; those of `*rest` are numbered."""
+    called = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    try:
+        parameters = [*inspect.signature(called).parameters.values()]
+    except ValueError:  # a function of C's without a signature
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "argument")
+    more = (f"{rest}_{number}" for number in range(count))
+    return tuple(itertools.islice(itertools.chain(names, more), count))
 
 
 def _names(

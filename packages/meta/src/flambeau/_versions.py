@@ -100,8 +100,8 @@ def check() -> None:
     adopt(flambeau_capture.CaptureError, flambeau_aot.AotError, flambeau_inductor.InductorError)
     if not fits_torch():
         warn(
-            f"torch {torch.__version__} is none that this release was tried with, and may be "
-            f"compiled wrongly or not at all: run `pip install 'torch{TORCHES}'` or upgrade flambeau"
+            f"torch {torch.__version__} is none that this release was tried with; programs may go "
+            f"wrong or stay eager: run `pip install 'torch{TORCHES}'`, or upgrade flambeau"
         )
 
 

@@ -7,6 +7,7 @@ holds that has no such form is an error.
 
 from __future__ import annotations
 
+import inspect
 import json
 import tempfile
 from collections.abc import Callable
@@ -58,6 +59,7 @@ class Exported(Shown, flambeau_capture.Exported):
                     for each in self.examples
                 ],
                 "guards": [str(guard) for guard in self.guards],
+                "positional": list(self.positional),
                 "open": None if self.open_sizes is None else self.open_sizes.data(),
             }
         except (CannotSave, CannotKey, NotImplementedError, TypeError, ValueError) as error:
@@ -70,6 +72,12 @@ class Exported(Shown, flambeau_capture.Exported):
         target = Path(path)
         archive.write(target, KIND, {"torch": torch.__version__}, files)
         return target
+
+    def module(self) -> torch.nn.Module:
+        """A module that is called as the function is and holds the graph with its parameters and
+        buffers: for what takes modules, as `torch.export.export` and `torch.onnx.export` do (with
+        their own `dynamic_shapes`). It checks the structure of its arguments alone."""
+        return _module_of(self)
 
     def __str__(self) -> str:
         lines = ["# " + text for text in self.signature()]
@@ -85,6 +93,31 @@ class Exported(Shown, flambeau_capture.Exported):
         """The arguments, one a line, as they have to be; then the conditions on open sizes."""
         found = [f"argument {place}: {each}" for place, each in enumerate(self.examples)]
         return found if self.open_sizes is None else found + self.open_sizes.lines()
+
+
+def _module_of(exported: Exported) -> torch.nn.Module:
+    """A module around the graph whose `forward` has the names of the exported arguments."""
+    in_spec, out_spec = exported.in_spec, exported.out_spec
+    _, by_name = in_spec.unflatten([None] * in_spec.num_leaves)
+    kinds = inspect.Parameter
+    named = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in exported.positional]
+    named += [kinds(name, kinds.KEYWORD_ONLY) for name in by_name]
+    signature = inspect.Signature(named)
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """The function's result. Raises TypeError for arguments of another structure."""
+        given = signature.bind(*args, **kwargs)
+        leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
+        if spec != in_spec:
+            raise TypeError(f"arguments of another structure: {spec}, exported for {in_spec}")
+        flat = self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        return pytree.tree_unflatten(list(flat), out_spec)
+
+    own = kinds("self", kinds.POSITIONAL_ONLY)
+    forward.__signature__ = inspect.Signature([own, *named])  # type: ignore[attr-defined]
+    made: torch.nn.Module = type("ExportedModule", (torch.nn.Module,), {"forward": forward})()
+    made.graph_module = exported.graph_module
+    return made
 
 
 def export(
@@ -183,6 +216,7 @@ def load_export(path: str | Path) -> Exported:
                     for each in data["examples"]
                 ),
                 open_sizes=open_form_from(data["open"]),
+                positional=tuple(data["positional"]),
             )
         except (
             AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
