@@ -55,12 +55,8 @@ def positional(module: torch.nn.Module, *tensors: torch.Tensor) -> Inputs:
 
 def families() -> dict[str, Callable[[bool], Iterator[Case]]]:
     """Families by name; each is imported when it is asked for. The flag asks for every variant."""
-    from integration_tests.sweep import (
-        small_models,
-        timm_cases,
-        torchvision_cases,
-        transformers_cases,
-    )
+    from integration_tests.sweep import small_models, timm_cases, torchvision_cases
+    from integration_tests.sweep.transformers_models import cases as transformers_cases
 
     return {
         "small": small_models.cases,
