@@ -237,7 +237,7 @@ for task, row in answered(iter(tasks), 1, Conditions(limit=5.0)):
 """
 
 
-def test_crashes_and_hangs_are_rows(tmp_path):
+def test_crashes_and_hangs_are_rows():
     path = os.pathsep.join([str(ROOT), *sys.path])
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", DEATHS], cwd=ROOT, capture_output=True, text=True,
