@@ -41,9 +41,13 @@ def imports(found: Mapping[str, Path]) -> Imports:
     return made
 
 
+def for_types_alone(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name | ast.Attribute) and ast.unparse(test) in TYPES_ALONE
+
+
 def imported(node: ast.AST, known: Mapping[str, object]) -> Iterator[tuple[int, str]]:
     """The known modules that code imports as it runs, each with its line."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) in TYPES_ALONE:
+    if isinstance(node, ast.If) and for_types_alone(node.test):
         for each in node.orelse:
             yield from imported(each, known)
         return
