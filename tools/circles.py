@@ -1,4 +1,4 @@
-"""Finds circles of imports in the packages, those inside functions among them.
+"""Circles of imports in the packages, those inside functions among them.
 
 In: the five packages' sources. Out: a circle a run with the lines that make it, exit status 1 if
 there is one. Invariant: an import counts wherever it is, but for types alone; a module that only

@@ -1,5 +1,4 @@
-"""Finds every place where package code names torch's own compile stack, or could by a name made up
-as it runs.
+"""Names of torch's own compile stack in package code, spelled there or made up as it runs.
 
 In: the five packages' sources (or the files given). Out: one line a finding, exit status 1 if any.
 Invariant: it looks at the syntax tree - imports, dotted attributes, strings outside docstrings,

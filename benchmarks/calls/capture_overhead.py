@@ -1,4 +1,4 @@
-"""What a call of compiled code costs beside the graph: hook, guards, fetching inputs.
+"""Overhead of a call of compiled code beside the graph: hook, guards, fetching inputs.
 
 In: functions of tensors whose graphs are replaced by a callable that answers at once. Out: a table
 of microseconds a call, ours and the incumbent's interleaved in one process. Invariant: both systems

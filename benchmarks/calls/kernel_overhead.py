@@ -1,4 +1,4 @@
-"""What one more kernel costs in a compiled graph, beyond its own work.
+"""Cost of one more kernel in a compiled graph, beyond its own work.
 
     python benchmarks/calls/kernel_overhead.py [--kernels 100] [--device cuda]
 

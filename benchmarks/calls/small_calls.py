@@ -1,4 +1,4 @@
-"""What small functions take in their steady state, compiled and in eager: the whole call.
+"""Small functions in their steady state, compiled and in eager: the time of a whole call.
 
     python -m benchmarks.calls.small_calls [--only NAME,...] [--rounds 60] [--threads 1]
         [--out FOLDER]

@@ -1,4 +1,4 @@
-"""How long normalisations and spreads take, compiled and in eager, in a thread's own time.
+"""Times of normalisations and spreads, compiled and in eager, in a thread's own time.
 
     python -m benchmarks.operations.normalisations [--only NAME,...]
 

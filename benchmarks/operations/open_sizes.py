@@ -1,4 +1,4 @@
-"""What an open batch size costs: kernels with constant sizes and with an open one, side by side.
+"""Cost of an open batch size: kernels with constant sizes and with an open one, side by side.
 
 In: nothing. Out: a line a case: medians of interleaved repeats, and their ratio.
 Run: `python benchmarks/operations/open_sizes.py [threads]`.

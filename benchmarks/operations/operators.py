@@ -1,4 +1,4 @@
-"""How long a call of one operator takes, compiled and in eager, on one thread, and its ratio.
+"""Time of a call of one operator, compiled and in eager, on one thread, and its ratio.
 
     python -m benchmarks.operations.operators [--size 1048576] [--only NAME,...]
         [--dtypes float32,...] [--families pointwise,...] [--out benchmarks/results]

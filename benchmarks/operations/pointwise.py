@@ -1,4 +1,4 @@
-"""How long one pointwise function takes, compiled and in eager, on one thread.
+"""Time of one pointwise function, compiled and in eager, on one thread.
 
     python -m benchmarks.operations.pointwise [--size 100000] [--only exp,sinh]
         [--out benchmarks/results]

@@ -1,4 +1,4 @@
-"""Measure one thing about ahead-of-time autograd in this process; JSON on the last line.
+"""Measurement of one part of ahead-of-time autograd in this process; JSON on the last line.
 
 python benchmarks/stages/aot_case.py overhead
 python benchmarks/stages/aot_case.py tracing --name gpt2_12

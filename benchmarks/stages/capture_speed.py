@@ -1,4 +1,4 @@
-"""How long capturing takes: Flambeau and the incumbent, each with a backend that does nothing.
+"""Time of capturing: Flambeau and the incumbent, each with a backend that does nothing.
 
 In: GPT-2 (12 layers), ResNet-50 and ViT-B from their configurations, small inputs. Out: seconds of
 the first call less those of the next, medians of interleaved repeats, and their ratio. Invariant:

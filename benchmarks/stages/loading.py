@@ -1,4 +1,4 @@
-"""How long a packaged model takes to load in a process that has imported torch alone.
+"""Time of loading a packaged model in a process that has imported torch alone.
 
     python benchmarks/stages/loading.py --models gpt2_4 minilm resnet18
 

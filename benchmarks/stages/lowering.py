@@ -1,4 +1,4 @@
-"""How long `flambeau_prims.lower` takes, and how that grows with the graph.
+"""Time of `flambeau_prims.lower`, and its growth with the graph.
 
     python benchmarks/stages/lowering.py [--layers 3 6 12] [--repeats 5] [--profile]
 

@@ -1,4 +1,4 @@
-"""Whether a compiled program did what it does as it is.
+"""Differences between a compiled program and the same as it is.
 
 In: what was seen of both. Out: differences, each with its kind and place.
 Invariant: bits are compared where eager computes exactly; else a value may be as far from the one

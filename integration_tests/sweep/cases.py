@@ -1,4 +1,4 @@
-"""What is swept: a case is a way to build one model and inputs for it.
+"""Cases of the sweep: each is a way to build one model and inputs for it.
 
 In: a family's name. Out: its cases. Invariant: a case builds the same model and the same inputs in
 every process, from configurations alone: nothing is downloaded.

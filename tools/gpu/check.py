@@ -1,4 +1,4 @@
-"""Build, check and time everything that runs on a GPU, in under ten minutes.
+"""Build, checks and times of everything that runs on a GPU, in under ten minutes.
 
 Runs the other tools of this folder and the prims' conformance kit, each within its share of the
 time, and writes one page of tables after each of them: what only checks runs side by side, what

@@ -1,4 +1,4 @@
-"""What one pass over memory should do: functions, their operands, and the passes that are needed.
+"""Cases of one pass over memory: functions, their operands, and the passes that are needed.
 
 In: nothing. Out: `CASES`. Invariant: the operands of a case are `BYTES` long whatever the dtype,
 far more than the caches hold, and `forward` and `backward` count passes over so many bytes.

@@ -1,4 +1,4 @@
-"""Check every class of generated Triton kernels on a real GPU against float64 arithmetic.
+"""Classes of generated Triton kernels on a real GPU, against float64 arithmetic.
 
 Prints a table and writes JSON:
 

@@ -1,4 +1,4 @@
-"""What recordings hold of a GPU's memory, as its allocator counts it.
+"""Memory of a GPU that recordings hold, as its allocator counts it.
 
 In: recordings, as they are made. Out: the most bytes in use at once in the memory of each, of those
 that are still there. Invariant: memory that several recordings share is counted once.

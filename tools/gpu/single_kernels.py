@@ -1,5 +1,4 @@
-"""Kernels that should take one pass over memory, forth and back: beside a copy, eager and the
-incumbent, in one run.
+"""Kernels of one pass over memory, forth and back, beside a copy, eager and the incumbent.
 
 Each case is a function of PyTorch (`kernel_cases.py`), compiled as a user compiles it.
 Processes compile their shares side by side; then each case is timed alone, the systems and a copy

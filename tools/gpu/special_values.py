@@ -1,4 +1,4 @@
-"""Every operator on special values, compiled, against eager on the GPU: what differs, by bits.
+"""Operators on special values, compiled, against eager on the GPU: what differs, by bits.
 
 The cases are those of `integration_tests/operators/numerics.py`: pointwise primitives from their
 registry, ATen's operators with numbers, chains and conversions. Each process takes cases of one

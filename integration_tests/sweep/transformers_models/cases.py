@@ -1,4 +1,4 @@
-"""Every architecture of transformers' auto mappings, at a fraction of its size.
+"""Architectures of transformers' auto mappings, at a fraction of its size.
 
 In: nothing. Out: cases. Invariant: a configuration is the library's default with sizes, depths and
 vocabularies cut down by name; what a form of it cannot build or run, the next form tries.

@@ -1,4 +1,4 @@
-"""Race the attention templates against the library's kernels, forth and back.
+"""Races of the attention templates against the library's kernels, forth and back.
 
 bash tools/gpu.sh python3 tools/gpu/races/attention.py --json OUT.json
 """

@@ -1,4 +1,4 @@
-"""Race the template's convolutions against the library's, alone and with what follows them.
+"""Races of the template's convolutions against the library's, alone and with what follows them.
 
 bash tools/gpu.sh python3 tools/gpu/races/convolutions.py --json OUT.json
 """

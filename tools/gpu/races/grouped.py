@@ -1,4 +1,4 @@
-"""Race grouped products, and batches of many small ones, against the library and a loop.
+"""Races of grouped products, and batches of many small ones, against the library and a loop.
 
 bash tools/gpu.sh python3 tools/gpu/races/grouped.py --json OUT.json
 """

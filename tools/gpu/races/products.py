@@ -1,4 +1,4 @@
-"""Race the matrix product's template against the library on 20 shapes, and fused against apart.
+"""Races of the matrix product's template against the library, and of fused against apart.
 
 bash tools/gpu.sh python3 tools/gpu/races/products.py --json OUT.json
 """
