@@ -176,7 +176,7 @@ def faults(root: Path = ROOT) -> list[str]:
             own += prose_faults(prose(text, tree), table)
         found += [f"{path.relative_to(root)}: {fault}" for fault in own]
     for path in programs(root):
-        own = first_line_faults(ast.parse(path.read_text(encoding="utf-8")))
+        own = [*first_line_faults(ast.parse(path.read_text(encoding="utf-8")))]
         found += [f"{path.relative_to(root)}: {fault}" for fault in own]
     for path in native_sources(root):
         native = native_faults(path.read_text(encoding="utf-8"), table)
