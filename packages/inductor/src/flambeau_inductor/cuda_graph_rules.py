@@ -18,7 +18,7 @@ from flambeau_inductor.tuning import tuning_of
 
 _QUEUE_ONLY = """
     aten._assert_async.msg aten.addmm.out aten.avg_pool2d_backward.default aten.baddbmm.out
-    aten.bernoulli.default aten.bernoulli.p aten.bmm.out aten.cat.out
+    aten.bernoulli.default aten.bernoulli.p aten.bmm.out aten.cat.out aten.clone.default
     aten.convolution.default aten.convolution_backward.default aten.cumprod.out
     aten.cumsum.out aten.index_add.default aten.index_put.default
     aten.max_pool2d_with_indices_backward.default aten.mm.out aten.native_dropout.default

@@ -135,6 +135,7 @@ def test_it_is_found_and_gives_the_same_with_derivatives(
     first = torch.autograd.grad(got, inputs, cotangent, retain_graph=True)
     firsts = torch.autograd.grad(expected, exact, cotangent.double(), create_graph=True)
     for mine, right in zip(first, firsts, strict=True):
+        assert mine.stride() == right.stride()
         torch.testing.assert_close(mine.double(), right, rtol=1e-4, atol=1e-5)
     again = torch.autograd.grad(gm(*inputs), inputs, cotangent, create_graph=True)
     second = torch.autograd.grad(sum(g.square().sum() for g in again), inputs)

@@ -1,10 +1,11 @@
 """Attention fusion in a captured graph, and masks that are known when it is compiled.
 
 In: a captured graph of torch functions on fake tensors. Out: the same graph, in which
-`softmax(q @ k^T * scale) @ v` is a fused kernel, and calls of attention have no mask that hides
-nothing, or exactly what comes later. Invariant: only where nobody else needs the scores or weights,
-without dropout, and where an operand needs a gradient or the mask is causal (other graphs without
-gradients are rewritten as primitives, where more is known: `passes.attention`).
+`softmax(q @ k^T * scale) @ v` is a fused kernel, calls of attention have no mask that hides
+nothing, or exactly what comes later, and operands that a fused kernel can read. Invariant: only
+where nobody else needs the scores or weights, without dropout, and where an operand needs a
+gradient or the mask is causal (other graphs without gradients are rewritten as primitives, where
+more is known: `passes.attention`).
 
 Traced as it is written, a training program keeps the weights of every pair of positions; fused
 kernels keep a number a row, but refuse masks that models expand along the keys at every call.
@@ -43,7 +44,7 @@ from flambeau_inductor.passes.rewriter import (
     ops,
     rewrite_module,
 )
-from flambeau_inductor.runtime.fused_attention import attended, takes
+from flambeau_inductor.runtime.fused_attention import attended, readable, takes
 
 CASTS = frozenset({"to", "float", "half", "bfloat16", "type_as"})
 Devices = tuple[str, ...]
@@ -168,7 +169,7 @@ def drop_constant_masks(
 
 
 def _without_mask(m: Match, devices: Devices) -> fx.Node | None:
-    given = dict(zip(PARAMETERS, m.root.args, strict=False)) | m.root.kwargs
+    given = _given(m.root)
     made, q, k = (val_of(each) for each in (m.root, given.get("query"), given.get("key")))
     if not isinstance(made, Tensor) or made.device.type not in devices:
         return None
@@ -185,3 +186,67 @@ def _without_mask(m: Match, devices: Devices) -> fx.Node | None:
     if causal and not hides_later(hidden, q.shape[-2], k.shape[-2]):
         return None
     return m.call(m.root.target, **{**given, "attn_mask": None, "is_causal": causal})  # type: ignore[arg-type]
+
+
+def _given(call: fx.Node) -> dict[str, Any]:
+    return dict(zip(PARAMETERS, call.args, strict=False)) | call.kwargs
+
+
+# --- operands that no kernel reads as they lie ---------------------------------------------------
+
+
+def fuse_strided_attention(
+    gm: fx.GraphModule, devices: Devices = GPU, ledger: Ledger | None = None
+) -> int:
+    """Rewrite every call of attention on these devices that torch would compute by products, in
+    float32, for no other reason than how its operands lie (a bias that a table was looked up for
+    has its heads side by side); how many were."""
+    if torch.are_deterministic_algorithms_enabled() or under_autocast(gm.graph):
+        return 0
+    if any("choice" in str(node.target) for node in gm.graph.nodes):
+        return 0  # the program chooses torch's kernels for a part of the graph
+    call = ops.scaled_dot_product_attention(where=lambda node: True)
+    rule = Rule("fuse_strided_attention", (call,), partial(_readable_attention, devices=devices))
+    return rewrite_module(gm, (rule,), ledger)
+
+
+def _readable_attention(m: Match, devices: Devices) -> fx.Node | None:
+    given = _given(m.root)
+    causal, scale = given.get("is_causal", False), given.get("scale")
+    if given.get("dropout_p", 0.0) != 0 or given.get("enable_gqa", False) is not False:
+        return None
+    parts = [given.get(name) for name in PARAMETERS[:4]]
+    operands: list[Any] = [None if part is None else val_of(part) for part in parts]
+    q, k, v, _ = operands
+    made = val_of(m.root)
+    if not all(isinstance(t, Tensor) for t in (q, k, v, made)) or not isinstance(causal, bool):
+        return None
+    plain = scale is None or isinstance(scale, int | float)
+    if not plain or q.device.type not in devices or not made.is_contiguous() or q.dim() != 4:
+        return None
+    tensors = [t for t in operands if t is not None]
+    if any(not isinstance(n, int) for t in tensors for n in t.shape) or 0 in made.shape:
+        return None
+    if len({t.dtype for t in tensors}) != 1 or k.shape[:2] != q.shape[:2]:
+        return None
+    how = (0.0, causal, False)
+    if _library_fuses(*operands, *how) or not takes(q, q.shape[-1], v.shape[-1]):
+        return None
+    if not _library_fuses(*(t if t is None else readable(t) for t in operands), *how):
+        return None
+    turned = m.call("transpose", parts[1], -2, -1)
+    factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
+    return m.call(attended, parts[0], turned, parts[2], factor, causal, parts[3])
+
+
+def _library_fuses(*call: Any) -> bool:
+    """Whether one of torch's fused kernels, of those that are allowed, takes such operands."""
+    params = torch.backends.cuda.SDPAParams(*call)
+    return any(can(params) for can in _TAKEN_BY)
+
+
+_TAKEN_BY = (
+    torch.backends.cuda.can_use_flash_attention,
+    torch.backends.cuda.can_use_efficient_attention,
+    torch.backends.cuda.can_use_cudnn_attention,
+)

@@ -14,7 +14,11 @@ from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.rewriter import Rule, rewrite_module
 from flambeau_inductor.pre_grad import convolutions, encoder_layer
-from flambeau_inductor.pre_grad.attention import drop_constant_masks, fuse_attention
+from flambeau_inductor.pre_grad.attention import (
+    drop_constant_masks,
+    fuse_attention,
+    fuse_strided_attention,
+)
 from flambeau_inductor.pre_grad.image_layout import channels_last
 from flambeau_inductor.pre_grad.lstm import keep_recurrent
 
@@ -41,6 +45,7 @@ CAPTURED_PASSES: tuple[CapturedPass, ...] = (
     _pass("keep_recurrent", keep_recurrent),
     _rules("open_encoder_layers", encoder_layer.RULES),
     _pass("drop_constant_masks", drop_constant_masks, lambda o: not o.deterministic),
+    _pass("fuse_strided_attention", fuse_strided_attention, lambda o: not o.deterministic),
     _pass("fuse_attention", fuse_attention, lambda o: not o.deterministic),
     _pass("fold_batch_norms", convolutions.fold_batch_norms, lambda o: o.freezing),
     Pass("channels_last", _channels_last, lambda o: o.channels_last),

@@ -119,6 +119,30 @@ def test_long_rows_that_would_spill_are_read_in_steps(length: int) -> None:
     assert choose(loops.sums_of_many(512, length, 6, down=False)).looped
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(16, 1000), (3, 70), (64, 257)])
+def test_each_thread_sums_a_short_column(rows: int, columns: int, tmp_path: Path) -> None:
+    loop = loops.column_sum(rows, columns)
+    tiling = choose(loop)
+    assert tiling.looped and tiling.dimensions[1].block == 1
+    assert not choose(loops.column_sum(65, columns)).dimensions[1].block == 1
+    x = torch.randn(rows, columns)
+    buffers = {"in0": x, "out": poisoned(columns)}
+    run_loop(loop, buffers, tmp_path)
+    torch.testing.assert_close(buffers["out"], x.sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_many_columns_of_medium_length_are_read_a_few_elements_at_a_time(tmp_path: Path) -> None:
+    many = choose(loops.column_sum(200, 50_000))
+    assert many.looped and [d.block for d in many.dimensions] == [128, 4]
+    assert [d.block for d in choose(loops.column_sum(200, 5_000)).dimensions] != [128, 4]
+    x, loop = torch.randn(65, 300), loops.column_sum(65, 300)
+    buffers = {"in0": x, "out": poisoned(300)}
+    columns, elements = many.dimensions
+    blocks = replace(columns, axes=loop.x), replace(elements, axes=loop.r)
+    run_loop(loop, buffers, tmp_path, replace(many, dimensions=blocks))
+    torch.testing.assert_close(buffers["out"], x.sum(0), rtol=1e-5, atol=1e-5)
+
+
 def test_numbers_of_rows_do_not_turn_sums_of_columns(tmp_path: Path) -> None:
     parts, rows, columns = 2, 600, 64
     at = loops.x() * (rows * columns) + loops.r() * columns + loops.x(1)

@@ -94,6 +94,15 @@ def test_transposed_operands_are_not_copied() -> None:
     assert outcome.loops == []
 
 
+def test_copies_that_undo_each_other_before_a_product_are_not_made() -> None:
+    def by_heads(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        heads = x.view(2, 3, 4, 5).transpose(1, 2).contiguous()
+        return heads.transpose(1, 2).reshape(6, 20) @ w
+
+    outcome = against_eager(by_heads, r(6, 20), r(20, 4))
+    assert outcome.loops == [] and outcome.externs == ["aten.mm.out"]
+
+
 UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [
     torch.relu,
     torch.tanh,

@@ -45,7 +45,9 @@ def described(buffers: Buffers, scale: float, causal: bool, bias: bool) -> Backw
         rows("sums", buffers["sums"]),
     )
     delta = rows("delta", buffers["delta"])
-    return Backward(forward, at["grad"], delta, (at["dq"], at["dk"], at["dv"]))
+    grads = at["dq"], at["dk"], at["dv"]
+    of_bias = at["db"] if bias and not causal else None
+    return Backward(forward, at["grad"], delta, grads, of_bias)
 
 
 def run(backward: Backward, blocks: Blocks, buffers: Buffers, folder: Path) -> None:
@@ -78,6 +80,7 @@ def buffers_of(
     made = {name: t.to(dtype) for name, t in made.items()}
     for name, of in (("out", "grad"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
         made[name] = torch.full_like(made[of], torch.nan)
+    made["db"] = torch.full((batch, many, length, keys), torch.nan, dtype=dtype)
     made["sums"] = torch.full((batch, many, length + padding), torch.nan)
     made["delta"] = torch.full((batch, many, length), torch.nan)
     return made
@@ -86,13 +89,16 @@ def buffers_of(
 def exact(buffers: Buffers, scale: float, causal: bool, bias: bool) -> dict[str, torch.Tensor]:
     """Result, logarithms of sums and gradients in float64."""
     q, k, v = (buffers[name].double().requires_grad_() for name in "qkv")
-    scores = q @ k.mT * scale + (buffers["bias"].double() if bias else 0)
+    added = buffers["bias"].double().requires_grad_()
+    scores = q @ k.mT * scale + (added if bias else 0)
     if causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         scores = scores.masked_fill(~seen, -torch.inf)
     out = scores.softmax(-1) @ v
-    grads = torch.autograd.grad(out, (q, k, v), buffers["grad"].double())
-    named = dict(zip(("dq", "dk", "dv"), grads, strict=True))
+    names = ("dq", "dk", "dv", *["db"] * (bias and not causal))
+    learnt = (q, k, v, added)[: len(names)]
+    grads = torch.autograd.grad(out, learnt, buffers["grad"].double())
+    named = dict(zip(names, grads, strict=True))
     return {"out": out.detach(), "sums": scores.logsumexp(-1).detach(), **named}
 
 
@@ -155,4 +161,5 @@ def test_a_row_that_sees_no_key_has_no_gradient(tmp_path: Path) -> None:
     buffers["bias"][..., 5, :] = torch.finfo(torch.float32).min
     run(described(buffers, 0.25, False, True), Blocks(16, 16, 4, 2), buffers, tmp_path)
     assert torch.equal(buffers["dq"][0, 0, 3], torch.zeros(16))
-    assert not any(buffers[name].isnan().any() for name in ("out", "dq", "dk", "dv"))
+    assert torch.equal(buffers["db"][0, 0, 3], torch.zeros(16))
+    assert not any(buffers[name].isnan().any() for name in ("out", "dq", "dk", "dv", "db"))

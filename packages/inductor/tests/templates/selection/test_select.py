@@ -164,6 +164,30 @@ def test_gradients_of_the_template_take_the_place_of_the_library(
     assert ("rows[None, :] >= columns" in keys.source) == causal
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_bias_that_learns_gets_its_gradient_where_all_keys_are_seen(causal: bool) -> None:
+    def attend(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad: torch.Tensor, bias: torch.Tensor
+    ) -> Any:
+        ops, aten = torch.ops.flambeau_prims, torch.ops.aten
+        out, sums = ops.attention.default(q, k, v, bias, 0.0, causal)
+        seed = ops.full.default([], 0, dtype=torch.int64, device=q.device)
+        every = [True, True, True, True]
+        return aten._scaled_dot_product_efficient_attention_backward.default(
+            grad, q, k, v, bias, out, sums, seed, seed, 0.0, every, causal
+        )
+
+    program = program_of(attend, *[(2, 4, 64, 32)] * 4, (2, 4, 64, 64))
+    found = find_backward(program)
+    assert len(found) == (0 if causal else 1)
+    if not causal:
+        made = select(program, Chooser(lambda name: "x" in name, "backward"), "a GPU")
+        sound(made.program, made.kernels)
+        queries = made.kernels[[n for n in made.kernels if n.endswith("queries")][0]]
+        of_bias = found[0].results[3]
+        assert of_bias in queries.arguments and "change.to(" in queries.source
+
+
 class FirstOnly(Tuner):
     """Takes what would be taken if no time were left."""
 

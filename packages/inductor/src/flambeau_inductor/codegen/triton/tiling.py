@@ -124,6 +124,12 @@ REDUCTION_BLOCK = 4096
 OUTER_COLUMNS, OUTER_LEAST = 64, 1024
 """Columns of a program that sums down few elements of each: neighbours in memory, which are read
 together. From so many elements on, `column_blocks` chooses."""
+OUTER_SHORT, SHORT_COLUMNS, SHORT_WARPS = 64, 256, 4
+"""Columns of at most so many elements are summed each by one thread, that many by a program: no
+thread waits for another, and all reads of a column are under way at once."""
+OUTER_MEDIUM, MEDIUM_BLOCK = 512, (128, 4, 4)
+"""The same of longer ones, of which two programs a multiprocessor have so many each; four elements
+of a column at a time, and warps (docs/decisions/0025-registers-of-reductions.md)."""
 MOST_WARPS = 32
 THREAD_ELEMENTS = 64
 """Elements of a row that a thread holds at most: many loads in flight, and registers for them."""
@@ -213,6 +219,12 @@ def _warps(elements: int) -> int:
 def _outer_reduction(loop: Loop, rows: int, length: int, tuning: Tuning) -> Tiling:
     padded, columns = next_power_of_two(length), min(OUTER_COLUMNS, next_power_of_two(rows))
     open_length = is_open(axis.size for axis in loop.r)
+    if length <= OUTER_SHORT and not open_length and read_once(loop):
+        columns = min(SHORT_COLUMNS, next_power_of_two(rows))
+        return _rows(loop, columns, 1, SHORT_WARPS, looped=True)
+    many = rows >= 2 * tuning.machine.multiprocessors * MEDIUM_BLOCK[0]
+    if length <= OUTER_MEDIUM and not open_length and many and read_once(loop):
+        return _rows(loop, *MEDIUM_BLOCK, looped=True)
     if columns * padded >= OUTER_LEAST:
         columns, deep, warps = column_blocks(loop, rows, columns, padded, tuning)
         return _rows(loop, columns, deep, warps, looped=deep < length or open_length)

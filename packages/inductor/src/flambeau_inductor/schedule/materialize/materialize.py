@@ -144,22 +144,30 @@ def _plan_argument(
 
 
 def _through_copies(made: MaterializationPlan, node: Node) -> Node:
-    """What `node` is a mere reordering of, if a matrix product can read that directly."""
-    while True:
-        copy = root_of(node)
-        define = copy.define
-        if not isinstance(define, Pointwise) or define.op != "clone" or copy in made.anchors:
-            return node
-        source = define.args[0]
-        if isinstance(node.define, View):
-            shown = viewed(source, node.define.index, dim_ranges(node.shape))
-            source = replace(node, define=shown)
-        layout = layout_of(made.graph, source)
-        if layout is None or _needs_copy(root_of(source)):
-            return node
-        if len(layout.stride) < 2 or 1 not in layout.stride[-2:] or 0 in layout.stride:
-            return node
-        node = source
+    """What `node` is a mere reordering of, if a matrix product can read that directly: a copy, or
+    one of several that undo each other."""
+    seen = node
+    while (source := _copied(made, seen)) is not None:
+        seen = source
+        layout = layout_of(made.graph, seen)
+        if layout is None or len(layout.stride) < 2:
+            continue
+        if 1 in layout.stride[-2:] and 0 not in layout.stride:
+            node = seen
+    return node
+
+
+def _copied(made: MaterializationPlan, node: Node) -> Node | None:
+    """What `node` shows a copy of, shown alike; None if it is of no copy, or of one with memory."""
+    copy = root_of(node)
+    define = copy.define
+    if not isinstance(define, Pointwise) or define.op != "clone" or copy in made.anchors:
+        return None
+    source = define.args[0]
+    if isinstance(node.define, View):
+        shown = viewed(source, node.define.index, dim_ranges(node.shape))
+        source = replace(node, define=shown)
+    return None if _needs_copy(root_of(source)) else source
 
 
 def _plan_check(made: MaterializationPlan, node: Node) -> None:

@@ -1,9 +1,9 @@
 """Flash attention backward as two Triton kernels.
 
 In: an `Attention`, the gradient of its result, `Blocks`. Out: two kernels: gradients of queries,
-with `delta` (for each query the product of result and gradient); gradients of keys and values.
-Invariant: each gradient is summed in float32 by one program, in the same order every time; keys
-that a query does not see have weights of zero.
+with `delta` (for each query the product of result and gradient) and the gradient of each bias;
+gradients of keys and values. Invariant: each gradient is summed in float32 by one program, in the
+same order every time; keys that a query does not see have weights of zero.
 
 Weights are recomputed from the scores and the logarithms of the rows' sums (T. Dao et al.:
 FlashAttention, 2022): of w the weights, g the gradient of the result, w * (g v^T - delta).
@@ -35,12 +35,14 @@ from flambeau_inductor.tuning import MEASURED, Tuning
 @dataclass(frozen=True, slots=True)
 class Backward:
     """`forward` has the operands, the result and the logarithms (`sums`), `grad` is the result's
-    gradient; `delta` is memory for a number a query; `grads` are those of q, k and v."""
+    gradient; `delta` is memory for a number a query; `grads` are those of q, k and v, `of_bias`
+    that of the bias of each score, where it has one."""
 
     forward: Attention
     grad: Heads
     delta: Rows
     grads: tuple[Heads, Heads, Heads]
+    of_bias: Heads | None = None
 
     @property
     def operands(self) -> tuple[Heads | Rows, ...]:
@@ -73,7 +75,7 @@ def queries_kernel(
 ) -> TritonKernel:
     """The gradient of queries, and `delta`."""
     a, grad_q = backward.forward, backward.grads[0]
-    text = AttentionText(a, blocks, buffers, (*backward.operands, a.out, grad_q))
+    text = AttentionText(a, blocks, buffers, (*backward.operands, a.out, grad_q, backward.of_bias))
     first, ragged = "tile * QBLOCK", text.ragged("rows")
     delta = f"{text.of_rows(backward.delta)}, delta, rows < {text.length}"
     lines = [
@@ -84,15 +86,20 @@ def queries_kernel(
         *text.load("q", a.q, first, "rows", text.width, ragged),
         _sums(text, backward, ragged),
         f"grad_q = tl.zeros([QBLOCK, {padded(text.width)}], tl.float32)",
-        *text.two_key_loops(lambda last: _keys_step(text, last)),
+        *text.two_key_loops(lambda last: _keys_step(text, backward.of_bias, last)),
         _stored(text, "grad_q", grad_q, "rows", text.width, f" * {a.scale!r}"),
     ]
     return text.kernel(name, "rows", lines)
 
 
-def _keys_step(text: AttentionText, last: bool) -> list[str]:
+def _keys_step(text: AttentionText, of_bias: Heads | None, last: bool) -> list[str]:
     a, ragged = text.a, last and text.ragged("columns")
     scored, by = text.scores(last)
+    stored = []
+    if of_bias is not None:
+        at, edges = text.grid(of_bias, "rows", "columns"), text.score_edges(last)
+        mask = f", {' & '.join(edges)}" if edges else ""
+        stored = [f"tl.store({at}, change.to({text.dtype}){mask})"]
     weights = f"scores{by} - sums[:, None]" if a.bias is None else f"(scores - sums[:, None]){by}"
     return [
         "columns = start + tl.arange(0, KBLOCK)",
@@ -104,6 +111,7 @@ def _keys_step(text: AttentionText, last: bool) -> list[str]:
         *text.load("v", a.v, "start", "columns", text.out, ragged),
         f"change = tl.dot(grad, v.T, {text.precision})",
         "change = weights * (change - delta[:, None])",
+        *stored,
         f"grad_q = tl.dot(change.to({text.dtype}), keys, grad_q, {text.precision})",
     ]
 

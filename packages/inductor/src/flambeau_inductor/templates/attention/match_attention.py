@@ -2,8 +2,8 @@
 
 In: the steps of a program. Out: `FoundAttention`, `FoundBackward`: the library call and what it
 computes. Invariant: only calls without dropout of which nothing but the result and the logarithms
-of the rows' sums is used, or that give the three gradients and none of a bias; what a forward call
-leaves is the same whoever made it.
+of the rows' sums is used, or that give the three gradients, and that of a bias where all keys are
+seen; what a forward call leaves is the same whoever made it.
 """
 
 from __future__ import annotations
@@ -205,7 +205,9 @@ class FoundBackward(FoundCall):
 
     @property
     def results(self) -> list[str]:
-        return [grad.buffer for grad in self.backward.grads]
+        of_bias = self.backward.of_bias
+        made = self.backward.grads if of_bias is None else (*self.backward.grads, of_bias)
+        return [grad.buffer for grad in made]
 
     def ways(
         self, buffers: Buffers, described: bool, tuning: Tuning
@@ -232,13 +234,16 @@ def find_backward(program: Program) -> list[FoundBackward]:
 
 def backward_of(step: Extern, position: int, layouts: Mapping[str, Layout]) -> FoundBackward | None:
     arguments, results = arguments_of(step), step.results[:3]
-    if len(results) != 3 or None in results or any(step.results[3:]):
+    if len(results) != 3 or None in results or any(step.results[4:]):
         return None
     settings, sums = settings_of(arguments), rows_of(arguments.get("logsumexp"), layouts)
     if settings is None or sums is None:
         return None
     causal, bias = settings
-    written = [Ref(name) for name in results if name is not None]
+    learnt = [Ref(name) for name in step.results[3:] if name is not None]
+    if learnt and causal:  # nobody writes the zeros of keys that are not seen
+        return None
+    written = [*(Ref(name) for name in results if name is not None), *learnt]
     every = operands_of([*step.args[:4], arguments.get("out"), *written], bias, layouts)
     if every is None:
         return None
@@ -260,7 +265,7 @@ def backward_of(step: Extern, position: int, layouts: Mapping[str, Layout]) -> F
         return None
     if sums.length < length:
         return None
-    biased = added[0][0] if added else None
+    biased = added[-1][0] if bias is not None else None
     forward = Attention(q, k, v, out, biased, sizes, dtype, causal, scale, sums)
     memory = f"{results[0]}_delta"
     strides = (heads * length, length, 1)
@@ -268,5 +273,6 @@ def backward_of(step: Extern, position: int, layouts: Mapping[str, Layout]) -> F
     layout = Layout((batch, heads, length), strides, torch.float32, device)
     delta = Rows(memory, strides, length)
     first, second, third = (each for each, _ in grads)
-    backward = Backward(forward, grad, delta, (first, second, third))
+    of_bias = added[0][0] if learnt else None
+    backward = Backward(forward, grad, delta, (first, second, third), of_bias)
     return FoundBackward(backward, position, Buffer(memory, layout))

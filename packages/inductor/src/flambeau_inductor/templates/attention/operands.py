@@ -127,14 +127,19 @@ class AttentionText:
             return [], "" if factor == 1 else f" * {factor!r}"
         if bias is None:
             return [f"scores = scores * {factor!r}"], ""
-        edges = [f"(rows < {self.length})[:, None]"] if self.ragged("rows") else []
-        if masks and self.ragged("columns"):
-            edges.append(f"(columns < {self.keys})[None, :]")
+        edges = masked(self.score_edges(masks))
         lines = [
-            f"bias = tl.load({self.grid(bias, 'rows', 'columns')}{masked(edges)})",
+            f"bias = tl.load({self.grid(bias, 'rows', 'columns')}{edges})",
             f"scores = scores * {self.a.scale!r} + bias.to(tl.float32)",
         ]
         return lines, f" * {LOG2_E!r}"
+
+    def score_edges(self, last: bool) -> list[str]:
+        """Masks of the scores of a block that exist; `last`: its keys may reach past the end."""
+        edges = [f"(rows < {self.length})[:, None]"] if self.ragged("rows") else []
+        if last and self.ragged("columns"):
+            edges.append(f"(columns < {self.keys})[None, :]")
+        return edges
 
     def unseen(self) -> list[str]:
         """Lines after which `scores` of keys that are not there, or not seen, are -inf."""
