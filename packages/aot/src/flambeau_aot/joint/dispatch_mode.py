@@ -235,7 +235,7 @@ class JointTracer(TorchDispatchMode):
         if self._answers_natively and any(map(is_functional, tensors_in((args, kwargs)))):
             with functionalized_again(), self:
                 return func(*args, **kwargs)
-        # what is asked of fakes from here on is no call of the program's: its modes need not see it
+        # reads of fakes from here on are no calls of the program's: modes need not see them
         with torch._C.DisableTorchFunction():
             return self._answer(func, args, kwargs)
 

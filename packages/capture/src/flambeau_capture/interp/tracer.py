@@ -369,6 +369,12 @@ class SymbolicTracer(Assumptions):
             return RangeIterator(items.value)
         return SequenceIterator(items)
 
+    def is_break_an_error(self) -> bool:
+        """What `torch._dynamo.error_on_graph_break` says, by what the program has set by now."""
+        namespace, name = compat.errs_on_breaks() or ({}, "")
+        now = self.scope_of(namespace).written.get(name) if namespace else None
+        return now.value is True if isinstance(now, Constant) else namespace.get(name) is True
+
     def scope_of(self, namespace: dict[str, Any]) -> GlobalsScope:
         """The global variables that a dict holds: one scope per dict."""
         scope = self._scopes.get(id(namespace))
