@@ -286,6 +286,10 @@ class SymbolicTracer(Assumptions):
         waiting = (made for made in self._generators if made.waits() and not made.rebuilt)
         return next(waiting, None)
 
+    def is_handled(self) -> bool:
+        """Whether a handler of a frame is around the instruction that it is at."""
+        return any(frame.current in frame.prepared.regions for frame in self.frames)
+
     def caller(self, level: int) -> Caller | None:
         """The frame that many levels up, the one that is calling being the first."""
         if not 1 <= level <= len(self.frames):
