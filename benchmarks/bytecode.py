@@ -1,4 +1,4 @@
-"""Our packages' bytecode on the disk, as an installer leaves it there.
+"""Bytecode of our packages on the disk, as an installer leaves it there.
 
 In: nothing. Out: nothing; a first call imports what an installed package has, and does not compile
 our source text, which torch's own package, being installed, does not do either. Invariant: only

@@ -1,4 +1,4 @@
-"""Measure one case in this process and print a JSON object on the last line.
+"""Measurement of one case in this process: a JSON object on the last line.
 
 Phases: `first` times one system's first call, `steady` interleaves all systems and compares
 their results with float64, `overhead` times calls of a tiny function.

@@ -1,4 +1,4 @@
-"""What a suite's rows come to: a summary for each compiler, a CSV file, one HTML page.
+"""Page of a suite's rows: a summary for each compiler, a CSV file, one HTML page.
 
 In: the rows of `suite.py`. Out: figures and files. Invariant: nothing is clipped and nothing left
 out: a failure or a wrong answer counts as a speedup of 1.0 and is named; what was not measured says

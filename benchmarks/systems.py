@@ -1,4 +1,4 @@
-"""Who is measured: eager, Flambeau, and the incumbent.
+"""Systems that are measured: eager, Flambeau, and the incumbent.
 
 In: a function. Out: the same function under each system. Invariant: the incumbent is named in this
 file alone, and no package of ours ever imports it.

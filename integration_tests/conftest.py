@@ -1,4 +1,4 @@
-"""What the tests of the whole share: a cache folder of their own, a torchvision that imports."""
+"""Fixtures of the tests of the whole: a cache folder of their own, a torchvision that imports."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Finds circles of imports in the packages, those inside functions among them.
+"""Circles of imports in the packages, those inside functions among them.
 
 In: the five packages' sources. Out: a circle a run with the lines that make it, exit status 1 if
 there is one. Invariant: an import counts wherever it is, but for types alone; a module that only
@@ -41,9 +41,13 @@ def imports(found: Mapping[str, Path]) -> Imports:
     return made
 
 
+def for_types_alone(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name | ast.Attribute) and ast.unparse(test) in TYPES_ALONE
+
+
 def imported(node: ast.AST, known: Mapping[str, object]) -> Iterator[tuple[int, str]]:
     """The known modules that code imports as it runs, each with its line."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) in TYPES_ALONE:
+    if isinstance(node, ast.If) and for_types_alone(node.test):
         for each in node.orelse:
             yield from imported(each, known)
         return

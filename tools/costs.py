@@ -1,4 +1,4 @@
-"""What tests cost: `FLAMBEAU_TEST_COSTS=FOLDER nox -s tests`, then `python -m tools.costs FOLDER`.
+"""Costs of tests: `FLAMBEAU_TEST_COSTS=FOLDER nox -s tests`, then `python -m tools.costs FOLDER`.
 
 In: what each test process kept in a folder. Out: a table by part, and of the slowest tests, printed
 as Markdown. Invariant: seconds are the processor's, of a test and of the processes that it starts,

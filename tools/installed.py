@@ -1,4 +1,4 @@
-"""What an installation weighs, and how long it takes to import: a table for each wheel.
+"""Size and import time of an installation: a table for each wheel.
 
     python tools/installed.py flambeau-0.1.0-py3-none-any.whl ...
 

@@ -1,4 +1,4 @@
-"""Writes down the opcodes of the Python that runs it, which need have nothing installed.
+"""Table of the opcodes of the Python that runs it, which need have nothing installed.
 
 `python3.14 tools/opcodes.py > packages/capture/src/flambeau_capture/bytecode/tables/3.14.txt`
 

@@ -1,4 +1,4 @@
-"""Writes the pages of the documentation that come from tables in the code.
+"""Pages of the documentation that come from tables in the code.
 
     python tools/pages.py [--check]
 

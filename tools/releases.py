@@ -1,4 +1,4 @@
-"""What was released, and how the next release is made.
+"""Releases of the packages: those that were made, and how the next one is.
 
     python tools/releases.py list
     python tools/releases.py cut <package> <version>

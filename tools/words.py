@@ -1,8 +1,8 @@
 """Check of the code's words: names and first lines of modules in the field's terms.
 
-In: the packages' sources, Python's and those of C and C++. Out: what does not read as a compiler
-engineer would write it, a line each; the exit status is 1 if there is any. Invariant: nothing is
-imported.
+In: the packages' sources, Python's and those of C and C++; tools and benchmarks. Out: what does not
+read as a compiler engineer would write it, a line each; the exit status is 1 if there is any.
+Invariant: nothing is imported.
 
 A first line is a noun phrase, since the page of all modules lists it; a class name is used once in
 a package; no two modules of a folder differ by an ending alone; the paraphrases that the glossary
@@ -47,6 +47,12 @@ NATIVE = re.compile(
 
 def sources(root: Path = ROOT) -> Iterator[Path]:
     return (path for path in sorted(root.glob("packages/*/src/**/*.py")))
+
+
+def programs(root: Path = ROOT) -> Iterator[Path]:
+    """Programs beside the packages, of which the first lines are looked at."""
+    for folder in ("tools", "benchmarks"):
+        yield from sorted(root.glob(f"{folder}/**/*.py"))
 
 
 def native_sources(root: Path = ROOT) -> Iterator[Path]:
@@ -168,6 +174,9 @@ def faults(root: Path = ROOT) -> list[str]:
         if may_have_faults(text, table):
             own += name_faults(tree, table)
             own += prose_faults(prose(text, tree), table)
+        found += [f"{path.relative_to(root)}: {fault}" for fault in own]
+    for path in programs(root):
+        own = [*first_line_faults(ast.parse(path.read_text(encoding="utf-8")))]
         found += [f"{path.relative_to(root)}: {fault}" for fault in own]
     for path in native_sources(root):
         native = native_faults(path.read_text(encoding="utf-8"), table)

@@ -1,4 +1,4 @@
-"""What is measured: models by library, and single kernels."""
+"""Measured programs: models by library, and single kernels."""
 
 from benchmarks.zoo.kernels import KERNELS
 from benchmarks.zoo.large import LARGE

@@ -54,7 +54,8 @@ def workload(name: str, device: str, training: bool) -> Workload:
 
 
 def _case(name: str, largest: int) -> Case:
-    from integration_tests.sweep import timm_cases, transformers_cases  # as `families` does
+    from integration_tests.sweep import timm_cases  # as `families` does
+    from integration_tests.sweep.transformers_models import cases as transformers_cases
 
     timm_cases.LIMIT = transformers_cases.LIMIT = largest
     family, _, own = name.partition("/")

@@ -1,4 +1,4 @@
-"""Import torchvision where its compiled operators cannot load (a CUDA wheel beside a CPU torch).
+"""torchvision where its compiled operators cannot load (a CUDA wheel beside a CPU torch).
 
 In: nothing. Out: the module. Invariant: only operator schemas are declared, none is implemented:
 models that need the compiled operators fail as they would without this.

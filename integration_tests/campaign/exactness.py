@@ -1,4 +1,4 @@
-"""Which operators eager computes exactly, and what a statement calls.
+"""Operators that eager computes exactly, and those that a statement calls.
 
 In: a statement and its namespace. Out: the overloads that eager calls, whether their results are
 exact, whether each element depends on one element of each operand.

@@ -1,4 +1,4 @@
-"""Whether a compiled program did what it does as it is.
+"""Differences between a compiled program and the same as it is.
 
 In: what was seen of both. Out: differences, each with its kind and place.
 Invariant: bits are compared where eager computes exactly; else a value may be as far from the one
@@ -8,14 +8,14 @@ of the result. What eager does not give twice is no difference.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from integration_tests.campaign.addresses import long_numbers, placeless
 from integration_tests.campaign.exactness import (
     Overloads,
     but_unset,
@@ -157,7 +157,7 @@ class Judge:
     def _addresses(self, number: int, want: Seen) -> frozenset[str] | None:
         """The long numbers of a call that eager gives again, where it has some that it does not:
         where in memory an object is, or what a hash makes of that."""
-        first = _long_numbers(want)
+        first = long_numbers(want)
         steady = first
         if not first:
             return None
@@ -165,7 +165,7 @@ class Judge:
         for _ in range(AGAIN):
             taken += [bytes(size) for size in range(8, 512, 8) for _ in range(200)]
             run = _tried(self.program, Setting(self.setting.device))
-            steady &= _long_numbers(run[number]) if run is not None else first
+            steady &= long_numbers(run[number]) if run is not None else first
         return steady if steady != first else None
 
     # --- values that rounding may change ---
@@ -467,44 +467,6 @@ def _with(value: Any, path: str, ours: Seen) -> Any:
     if isinstance(value, list | tuple):
         return [_with(v, f"{path}[{n}]", ours) for n, v in enumerate(value)]
     return value
-
-
-#: a number that may be an address, or made of one
-_LONG = re.compile(r"\d{9,}")
-
-
-def _texts(seen: Seen) -> Iterator[str]:
-    for path, leaf in seen.leaves.items():
-        yield path
-        if isinstance(leaf, str):
-            yield leaf
-    yield from (*(seen.error or ()), seen.printed)
-
-
-def _long_numbers(seen: Seen) -> frozenset[str]:
-    return frozenset(number for text in _texts(seen) for number in _LONG.findall(text))
-
-
-def placeless(seen: Seen, steady: frozenset[str]) -> Seen:
-    """What was seen, each long number that is not steady replaced by when it comes first: which of
-    them are equal is left to compare."""
-    names: dict[str, str] = {}
-
-    def named(text: str) -> str:
-        def name(found: re.Match[str]) -> str:
-            number = found[0]
-            return number if number in steady else names.setdefault(number, f"<{len(names)}>")
-
-        return _LONG.sub(name, text)
-
-    leaves: dict[str, Any] = {}
-    for path, leaf in seen.leaves.items():
-        path = named(path)
-        if isinstance(leaf, Kept):
-            leaf = replace(leaf, share=named(leaf.share), same=named(leaf.same))
-        leaves[path] = named(leaf) if isinstance(leaf, str) else leaf
-    error = None if seen.error is None else (seen.error[0], named(seen.error[1]))
-    return Seen(leaves, error, named(seen.printed))
 
 
 def _tried(program: Program, setting: Setting) -> list[Seen] | None:

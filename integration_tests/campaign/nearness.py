@@ -1,4 +1,4 @@
-"""Whether two tensors are the same, or as near as rounding allows.
+"""Nearness of two tensors: the same, or as near as rounding allows.
 
 In: what eager and a compiled program gave, and what double precision gives. Out: None, or what
 differs in words. Invariant: a value may be as far from the one in double precision as `FACTOR`

@@ -1,4 +1,4 @@
-"""What a campaign found, as tables and scripts.
+"""Tables and scripts of a campaign's findings.
 
 In: rows. Out: Markdown; a script a cause. Invariant: every row is counted once; refusals are
 counted by their reasons, and a cause by the programs that show it.

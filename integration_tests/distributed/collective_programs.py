@@ -1,5 +1,4 @@
-"""Programs with collectives, generated: collectives by dtypes, reductions, groups, and sync or
-async; blocks that models are sharded by.
+"""Programs with collectives, by dtype, reduction, group, sync or async; blocks of sharded models.
 
 Each program takes a tensor, and gives what eager and a compiled form are compared by.
 """

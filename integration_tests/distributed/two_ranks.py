@@ -1,4 +1,4 @@
-"""Runs a function in processes that meet over gloo, and brings back what each returned."""
+"""Processes that meet over gloo and run a function: what each of them returned."""
 
 import os
 import pickle

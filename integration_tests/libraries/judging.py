@@ -1,4 +1,4 @@
-"""Does a library's program do the same when it is compiled?
+"""Differences between a library's program and the same when it is compiled.
 
 In: a workload. Out: a row. Invariant: results, gradients, parameters, buffers, optimizer state and
 random state are compared after each of `STEPS` steps, to the bit or as near as eager is to itself

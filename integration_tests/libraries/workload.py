@@ -1,4 +1,4 @@
-"""What is run: a workload is a program of a library, built in the process that judges it.
+"""Workloads: each is a program of a library, built in the process that judges it.
 
 In: functions marked `@workload`. Out: `WORKLOADS` by name. Invariant: a program draws its weights
 and data from the seeded generators and downloads nothing, so that two builds of it are the same.

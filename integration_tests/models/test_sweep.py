@@ -17,7 +17,7 @@ from integration_tests.sweep.forking import run_case
 from integration_tests.sweep.judging import Counts, judge
 from integration_tests.sweep.systems import captured
 from integration_tests.sweep.tables import markdown
-from integration_tests.sweep.transformers_recipes import RECIPES
+from integration_tests.sweep.transformers_models.recipes import RECIPES
 
 SOME = {
     "torchvision": ("resnet18", "mobilenet_v3_small"),

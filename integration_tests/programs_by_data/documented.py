@@ -1,5 +1,7 @@
-"""torch's operators whose results data sizes, each as its documentation uses it, and what is made
-with such a size: one expression, or a few lines."""
+"""Operators of torch whose results are sized by data, as its documentation uses each.
+
+What is made with such a size is one expression, or a few lines.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Losses of segmentation and speech, heads of detectors, experts and searches, as documentation of
-their fields writes them."""
+"""Losses of segmentation and speech, heads of detectors, experts and searches."""
 
 from __future__ import annotations
 

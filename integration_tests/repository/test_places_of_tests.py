@@ -1,8 +1,9 @@
 """Where test files lie: at the place of the module that they are named after.
 
 Of prims, inductor and meta, `tests/x/test_y.py` tests `x/y.py`, or the folder `x/y`. A file whose
-name is no module's says what it specifies, and lies in the folder that all of it is about. Tests of
-capture and aot are by behaviour: their folders are their own.
+name is no module's says what it specifies, and lies in the folder that all of it is about, or in a
+folder of that one for a subject of several such files. Tests of capture and aot are by behaviour:
+their folders are their own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,18 @@ ELSEWHERE = {
 }
 """Test files at another place than a module's, and why."""
 
+SUBJECTS = {
+    "prims/tests/decomp/layouts": "strides of results",
+    "prims/tests/decomp/numbers": "rounding, dtypes, infinities and NaN",
+    "prims/tests/decomp/refusals": "what eager refuses",
+    "inductor/tests/codegen/cpp/sanitizers": "kernels under sanitizers",
+    "inductor/tests/codegen/cpp/vectors": "vector instructions",
+    "inductor/tests/codegen/triton/offline": "kernels compiled without a GPU",
+    "inductor/tests/whole_graphs": "all stages of the package",
+    "meta/tests/compiled": "the compiled callable",
+}
+"""Folders of tests that no folder of the sources has, and what their files are about."""
+
 
 def places(source: Path) -> set[Path]:
     """Modules and folders below a package's sources, without endings and leading underscores."""
@@ -34,6 +47,8 @@ def misplaced(tests: Path, source: Path) -> Iterator[tuple[Path, str]]:
     known = places(source)
     for path in sorted(tests.rglob("test_*.py")):
         place = path.relative_to(tests)
+        if str(path.parent.relative_to(tests.parents[1])) in SUBJECTS:
+            place = place.parent.with_name(place.name)
         place = place.with_name(place.stem.removeprefix("test_"))
         if place in known:
             continue
@@ -54,6 +69,13 @@ def test_test_files_lie_where_their_modules_do(package: str) -> None:
     assert {path: why for path, why in found.items() if path not in ELSEWHERE} == {}
     gone = {path for path in ELSEWHERE if path.startswith(f"{package}/")} - set(found)
     assert not gone, "exceptions that are none"
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_subjects_folder_has_tests_of_its_own(subject: str) -> None:
+    package, _, place = subject.partition("/tests/")
+    assert list((ROOT / "packages" / subject).glob("test_*.py"))
+    assert not (ROOT / "packages" / package / "src" / MIRRORED[package] / place).exists()
 
 
 @pytest.mark.parametrize(

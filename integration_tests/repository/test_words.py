@@ -80,6 +80,15 @@ def test_a_fault_is_found(fault: str, tmp_path: Path) -> None:
     assert said in found
 
 
+@pytest.mark.parametrize("folder", ["tools", "tools/gpu", "benchmarks/zoo"])
+def test_a_first_line_of_a_program_is_looked_at(folder: str, tmp_path: Path) -> None:
+    file = tree(tmp_path) / folder / "watching.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(PLANTED["a first line that is a clause"][0])
+    (found,) = words.faults(tmp_path)
+    assert found.startswith(f"{folder}/watching.py: ") and "is a clause" in found
+
+
 def test_names_within_backquotes_are_code(tmp_path: Path) -> None:
     text = CLEAN + "x = 1  # as `told` says\n"
     assert words.faults(tree(tmp_path, module=text)) == []

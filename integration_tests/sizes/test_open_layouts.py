@@ -40,7 +40,6 @@ OPERATORS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "avg_pool2d": (2, lambda x: F.avg_pool2d(x, 2)),
     "pixel_unshuffle": (2, lambda x: F.pixel_unshuffle(x, 1)),
 }
-CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 FORMATS = ("channels last", "rows", "transposed")
 
 

@@ -1,4 +1,4 @@
-"""What is swept: a case is a way to build one model and inputs for it.
+"""Cases of the sweep: each is a way to build one model and inputs for it.
 
 In: a family's name. Out: its cases. Invariant: a case builds the same model and the same inputs in
 every process, from configurations alone: nothing is downloaded.
@@ -55,12 +55,8 @@ def positional(module: torch.nn.Module, *tensors: torch.Tensor) -> Inputs:
 
 def families() -> dict[str, Callable[[bool], Iterator[Case]]]:
     """Families by name; each is imported when it is asked for. The flag asks for every variant."""
-    from integration_tests.sweep import (
-        small_models,
-        timm_cases,
-        torchvision_cases,
-        transformers_cases,
-    )
+    from integration_tests.sweep import small_models, timm_cases, torchvision_cases
+    from integration_tests.sweep.transformers_models import cases as transformers_cases
 
     return {
         "small": small_models.cases,

@@ -1,4 +1,4 @@
-"""Is what a captured model gives right? Eager and captured, two calls, in one process.
+"""Results of a captured model beside eager's: two calls, in one process.
 
 In: a subject and a system that compiles. Out: a `Verdict`. Invariant: right means the same
 structure, the same bits as eager or an error against float64 of at most twice eager's, the same

@@ -1,4 +1,4 @@
-"""Every model of torchvision: classification, video, segmentation, detection, optical flow.
+"""Models of torchvision: classification, video, segmentation, detection, optical flow.
 
 In: nothing. Out: cases. Invariant: one model per family unless every variant is asked for.
 """

@@ -1,4 +1,4 @@
-"""Runs programs under a trace and puts what is text of it into a folder.
+"""Programs under a trace, and a folder of what is text of them.
 
 In: names of programs. Out: `FOLDER/<group>.<program>/<stage>`, normalised. Invariant: a program
 that cannot be run leaves a file `error` with the reason, and the others go on.

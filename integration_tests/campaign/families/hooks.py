@@ -1,5 +1,7 @@
-"""Modules that are changed: hooks of every kind, parametrizations, tables of modules and of
-parameters, buffers, modes, copies and loaded states, between the calls and in them.
+"""Modules that are changed between calls and in them.
+
+Hooks of every kind, parametrizations, tables of modules and of parameters, buffers, modes, copies
+and loaded states.
 
 In: chance. Out: a module of a few parts, ways to use them, two to four calls with changes between.
 Invariant: values are whole or by `filled`, so that no change is lost in rounding.

@@ -1,4 +1,4 @@
-"""What several dtypes make together: tensors, tensors without dimensions, numbers of Python.
+"""Operands of several dtypes: tensors, tensors without dimensions, numbers of Python.
 
 In: chance. Out: operators of two or three operands on values of any dtypes and shapes that
 broadcast, as functions, methods, in place, with `out=`; each result is judged by itself.

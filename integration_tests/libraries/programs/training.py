@@ -1,7 +1,8 @@
-"""Training loops, optimizers, metrics and losses of libraries."""
+"""Training loops, optimizers and derivatives of libraries."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -35,60 +36,41 @@ def optimized(make: Callable[[Any], torch.optim.Optimizer], compile: Compile) ->
     return Program(step, model, optimizer)
 
 
-@workload("lion-pytorch")
-def lion_step(compile: Compile) -> Program:
-    from lion_pytorch import Lion
-
-    return optimized(lambda p: Lion(p, lr=1e-4, weight_decay=1e-2), compile)
-
-
-@workload("adam-atan2-pytorch")
-def adam_atan2_step(compile: Compile) -> Program:
-    from adam_atan2_pytorch import AdamAtan2
-
-    return optimized(lambda p: AdamAtan2(p, lr=1e-4), compile)
-
-
-@workload("schedulefree")
-def schedulefree_step(compile: Compile) -> Program:
-    from schedulefree import AdamWScheduleFree
-
-    return optimized(lambda p: AdamWScheduleFree(p, lr=1e-3, warmup_steps=10), compile)
-
-
-@workload("prodigyopt")
-def prodigy_step(compile: Compile) -> Program:
-    from prodigyopt import Prodigy
-
-    return optimized(lambda p: Prodigy(p, lr=1.0), compile)
+#: program: the distribution, its module, its class, what that is given besides parameters
+OPTIMIZERS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "lion_step": ("lion-pytorch", "lion_pytorch", "Lion", {"lr": 1e-4, "weight_decay": 1e-2}),
+    "adam_atan2_step": ("adam-atan2-pytorch", "adam_atan2_pytorch", "AdamAtan2", {"lr": 1e-4}),
+    "schedulefree_step": (
+        "schedulefree", "schedulefree", "AdamWScheduleFree", {"lr": 1e-3, "warmup_steps": 10},
+    ),
+    "prodigy_step": ("prodigyopt", "prodigyopt", "Prodigy", {"lr": 1.0}),
+    "pytorch_optimizer_adan_step": (
+        "pytorch_optimizer", "pytorch_optimizer", "Adan", {"lr": 1e-3},
+    ),
+    "pytorch_optimizer_lamb_step": (
+        "pytorch_optimizer", "pytorch_optimizer", "Lamb", {"lr": 1e-3},
+    ),
+    "torch_optimizer_yogi_step": ("torch-optimizer", "torch_optimizer", "Yogi", {"lr": 1e-3}),
+    "adabelief_step": (
+        "adabelief-pytorch", "adabelief_pytorch", "AdaBelief",
+        {"lr": 1e-3, "print_change_log": False},
+    ),
+}  # fmt: skip
 
 
-@workload("pytorch_optimizer")
-def pytorch_optimizer_adan_step(compile: Compile) -> Program:
-    from pytorch_optimizer import Adan
+def stepped(name: str, module: str, kind: str, given: dict[str, Any]) -> Callable[..., Program]:
+    """The program of a row of `OPTIMIZERS`."""
 
-    return optimized(lambda p: Adan(p, lr=1e-3), compile)
+    def build(compile: Compile) -> Program:
+        make = getattr(importlib.import_module(module), kind)
+        return optimized(lambda parameters: make(parameters, **given), compile)
 
-
-@workload("pytorch_optimizer")
-def pytorch_optimizer_lamb_step(compile: Compile) -> Program:
-    from pytorch_optimizer import Lamb
-
-    return optimized(lambda p: Lamb(p, lr=1e-3), compile)
+    build.__name__ = name
+    return build
 
 
-@workload("torch-optimizer")
-def torch_optimizer_yogi_step(compile: Compile) -> Program:
-    import torch_optimizer
-
-    return optimized(lambda p: torch_optimizer.Yogi(p, lr=1e-3), compile)
-
-
-@workload("adabelief-pytorch")
-def adabelief_step(compile: Compile) -> Program:
-    from adabelief_pytorch import AdaBelief
-
-    return optimized(lambda p: AdaBelief(p, lr=1e-3, print_change_log=False), compile)
+for name, (distribution, *row) in OPTIMIZERS.items():
+    workload(distribution)(stepped(name, *row))
 
 
 @workload("muon-optimizer")
@@ -260,166 +242,6 @@ def ignite_trainer(compile: Compile) -> Program:
         return trainer.run(data, max_epochs=1).metrics["loss"]
 
     return Program(step, model, optimizer)
-
-
-@workload("catalyst")
-def catalyst_losses(compile: Compile) -> Program:
-    from catalyst.contrib.losses import FocalLossMultiClass
-
-    model, loss_of = perceptron(), FocalLossMultiClass()
-    loss_fn = compile(lambda x, y: loss_of(model(x), y))
-
-    def step() -> torch.Tensor:
-        model.zero_grad()
-        loss = loss_fn(torch.randn(4, 8), torch.randint(0, 3, (4,)))
-        loss.backward()
-        return loss
-
-    return Program(step, model)
-
-
-@workload("torchmetrics")
-def torchmetrics_collection(compile: Compile) -> Program:
-    from torchmetrics import MetricCollection
-    from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
-
-    metrics = MetricCollection([
-        MulticlassAccuracy(num_classes=3, validate_args=False),
-        MulticlassF1Score(num_classes=3, validate_args=False),
-        MulticlassAUROC(num_classes=3, thresholds=8, validate_args=False),
-    ])  # fmt: skip
-    update = compile(metrics.update)
-
-    def step() -> Any:
-        update(torch.randn(16, 3).softmax(-1), torch.randint(0, 3, (16,)))
-        return metrics.compute()
-
-    return Program(step)
-
-
-@workload("torchmetrics")
-def torchmetrics_functional(compile: Compile) -> Program:
-    from torchmetrics.functional.image import structural_similarity_index_measure
-    from torchmetrics.functional.regression import pearson_corrcoef, r2_score
-
-    @compile
-    def scores(x: torch.Tensor, y: torch.Tensor) -> Any:
-        flat = x.flatten(), y.flatten()
-        ssim = structural_similarity_index_measure(x, y, data_range=1.0)
-        return ssim, pearson_corrcoef(*flat), r2_score(*flat)
-
-    def step() -> Any:
-        x = torch.rand(2, 1, 24, 24)
-        return scores(x, x + 0.1 * torch.rand_like(x))
-
-    return Program(step)
-
-
-@workload("pytorch-metric-learning")
-def metric_learning_triplets(compile: Compile) -> Program:
-    from pytorch_metric_learning import losses, miners
-
-    model = perceptron()
-    miner, loss_of = miners.MultiSimilarityMiner(), losses.TripletMarginLoss()
-
-    @compile
-    def loss_fn(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        embeddings = model(x)
-        return loss_of(embeddings, labels, miner(embeddings, labels))
-
-    def step() -> torch.Tensor:
-        model.zero_grad()
-        loss = loss_fn(torch.randn(12, 8), torch.arange(12) % 3)
-        loss.backward()
-        return loss
-
-    return Program(step, model)
-
-
-@workload("pytorch-metric-learning")
-def metric_learning_arcface(compile: Compile) -> Program:
-    from pytorch_metric_learning import losses
-
-    model, loss_of = perceptron(), losses.ArcFaceLoss(num_classes=4, embedding_size=3)
-    loss_fn = compile(lambda x, labels: loss_of(model(x), labels))
-
-    def step() -> torch.Tensor:
-        model.zero_grad()
-        loss_of.zero_grad()
-        loss = loss_fn(torch.randn(12, 8), torch.randint(0, 4, (12,)))
-        loss.backward()
-        return loss
-
-    return Program(step, model, loss_of)
-
-
-@workload("entmax")
-def entmax_loss(compile: Compile) -> Program:
-    from entmax import entmax15, sparsemax
-
-    model = perceptron()
-
-    @compile
-    def loss_fn(x: torch.Tensor) -> torch.Tensor:
-        logits = model(x)
-        return entmax15(logits, dim=-1).square().sum() + sparsemax(logits, dim=-1)[:, 0].sum()
-
-    def step() -> torch.Tensor:
-        model.zero_grad()
-        loss = loss_fn(torch.randn(4, 8))
-        loss.backward()
-        return loss
-
-    return Program(step, model)
-
-
-@workload("piq")
-def piq_losses(compile: Compile) -> Program:
-    import piq
-
-    @compile
-    def scores(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return piq.ssim(x, y), piq.gmsd(x, y), piq.total_variation(x), piq.vif_p(x, y)
-
-    def step() -> Any:
-        x = torch.rand(1, 3, 48, 48, requires_grad=True)
-        found = scores(x, torch.rand(1, 3, 48, 48))
-        sum(found).backward()
-        return found, x.grad
-
-    return Program(step)
-
-
-@workload("pytorch-msssim")
-def msssim_loss(compile: Compile) -> Program:
-    from pytorch_msssim import MS_SSIM, SSIM
-
-    ssim, many = SSIM(data_range=1.0, channel=3), MS_SSIM(data_range=1.0, channel=1, win_size=3)
-    loss_fn = compile(lambda x, y: (1 - ssim(x, y)) + (1 - many(x[:, :1], y[:, :1])))
-
-    def step() -> Any:
-        x = torch.rand(1, 3, 48, 48, requires_grad=True)
-        loss = loss_fn(x, torch.rand(1, 3, 48, 48))
-        loss.backward()
-        return loss, x.grad
-
-    return Program(step)
-
-
-@workload("lpips", "torchvision")
-def lpips_distance(compile: Compile) -> Program:
-    import lpips
-
-    distance = lpips.LPIPS(net="squeeze", pretrained=False, pnet_rand=True, verbose=False).eval()
-    compiled = compile(distance)
-
-    def step() -> Any:
-        x = torch.rand(1, 3, 64, 64, requires_grad=True)
-        value = compiled(x, torch.rand(1, 3, 64, 64))
-        value.sum().backward()
-        return value, x.grad
-
-    return Program(step)
 
 
 @workload("opacus")

@@ -103,8 +103,6 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
         return instance_attr(value, step->object);
     case ACCESS_CLASS_ENTRY:
         return class_entry(value, step->object);
-    case ACCESS_CLASS_OF:
-        return Py_NewRef((PyObject *)Py_TYPE(value));
     case ACCESS_LIST_ITEM:
         if (!PyList_Check(value)) {
             return NULL;

@@ -7,8 +7,7 @@
 /* name, number of the integer argument or 0 when the argument is an object */
 #define ACCESSES(X)                                                                               \
     X(ROOT, 0) X(LOCAL, 1) X(FREE, 1) X(FREE_CELL, 1) X(GLOBAL, 0) X(BUILTIN, 0) X(CONSTANT, 0)   \
-    X(ATTR, 0) X(INSTANCE_ATTR, 0) X(CLASS_OF, 0) X(LIST_ITEM, 1) X(TUPLE_ITEM, 1)                \
-    X(DICT_ITEM, 0)                                                                               \
+    X(ATTR, 0) X(INSTANCE_ATTR, 0) X(LIST_ITEM, 1) X(TUPLE_ITEM, 1) X(DICT_ITEM, 0)               \
     X(ANY_ITEM, 0) X(DICT_KEY, 1) X(KNOWN_KEY, 0) X(CALLED, 0) X(CLASS_ENTRY, 0)
 #define CHECKS(X)                                                                                 \
     X(IS, 0) X(TYPE_IS, 0) X(SAME, 0) X(LENGTH, 1) X(LIST_LENGTH, 1) X(TUPLE_LENGTH, 1)           \

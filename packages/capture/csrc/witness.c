@@ -242,10 +242,6 @@ access_named(Recorder *r, const Step *step, PyObject *value, PyObject **found)
         }
         *found = note_item(r, dict, step->object);
         return *found == NULL ? UNNAMED : FOUND;
-    case ACCESS_CLASS_OF:
-        note_class_of(r, value);
-        *found = (PyObject *)Py_TYPE(value);
-        return FOUND;
     case ACCESS_LIST_ITEM:
         return list_item(r, value, step->number, found);
     case ACCESS_TUPLE_ITEM:

@@ -1,4 +1,4 @@
-"""What the library makes of classes and functions: dataclasses, enums, tuples, protocols, copies.
+"""Classes and functions by the library: dataclasses, enums, tuples, protocols, copies.
 
 In: nothing. Out: chapters of forms. Invariant: what a module documents for its classes is defined
 in the program, with every option, and asked for.

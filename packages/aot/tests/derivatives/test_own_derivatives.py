@@ -72,23 +72,22 @@ def gradients(call: Callable[..., Any], behind: str, second: str) -> list[Any]:
 CASES = [*itertools.product(("curved", "flat"), ("alone", "penalty"))]
 
 
-@pytest.mark.sweep(5)
-@pytest.mark.parametrize("name", LINEAR)
-def test_parts_of_a_linear_one_add_up(name: str) -> None:
-    fn = program(LINEAR[name])
+def check_each_order(fn: Callable[..., Any]) -> None:
     compiled = aot.aot_function(fn, aot.run_as_is)
     for case in CASES:
         torch.testing.assert_close(gradients(compiled, *case), gradients(fn, *case))
     torch.testing.assert_close(third(compiled), third(fn))
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("name", LINEAR)
+def test_parts_of_a_linear_one_add_up(name: str) -> None:
+    check_each_order(program(LINEAR[name]))
 
 
 @pytest.mark.parametrize("name", OTHER)
 def test_one_that_is_not_is_never_run_of_parts(name: str) -> None:
-    fn = program(OTHER[name])
-    compiled = aot.aot_function(fn, aot.run_as_is)
-    for case in CASES:
-        torch.testing.assert_close(gradients(compiled, *case), gradients(fn, *case))
-    torch.testing.assert_close(third(compiled), third(fn))
+    check_each_order(program(OTHER[name]))
 
 
 class Straight(torch.autograd.Function):

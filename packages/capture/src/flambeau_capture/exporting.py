@@ -25,6 +25,7 @@ from flambeau_capture.api import compiler_of, optimize, uncompiled
 from flambeau_capture.breaks import Unsupported
 from flambeau_capture.declared_shapes import Declared, declared, marked
 from flambeau_capture.errors import ExportError
+from flambeau_capture.exported_buffers import SetAnew, module_of
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
@@ -163,28 +164,49 @@ def export(
     """
     fn = uncompiled(fn)
     shapes = [] if dynamic_shapes is None else declared(fn, args, kwargs, dynamic_shapes)
+    module = module_of(fn)
     with marked(shapes):
-        return _exported(fn, args, kwargs, shapes)
+        if module is None:
+            return _exported(fn, fn, args, kwargs, shapes)
+        buffers = SetAnew(module)
+        try:
+            return _exported(fn, fn, args, kwargs, shapes)
+        except _SetsBuffers:
+            buffers.put_back()
+            return _exported(fn, buffers.written(fn), args, kwargs, shapes, buffers)
+        finally:
+            buffers.put_back()
+
+
+class _SetsBuffers(ExportError):
+    """The call changes nothing but which tensors the buffers of modules are."""
 
 
 def _exported(
     fn: Callable[..., Any],
+    captured: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     shapes: Sequence[Declared],
+    buffers: SetAnew | None = None,
 ) -> Exported:
     name = getattr(fn, "__qualname__", type(fn).__name__)
-    seen = _Seen(name)
+    seen = _Seen(name, buffers is not None)
     options = dataclasses.replace(
         Options(), nopython=True, raise_internal_errors=True, small_values=False
     )
-    compiled = optimize(seen.backend, options=options)(fn)
+    compiled = optimize(seen.backend, options=options)(captured)
     compiler = compiler_of(compiled)
     assert compiler is not None
     records = seen.records = compiler.records
     leaves, in_spec = pytree.tree_flatten((args, kwargs))
     result = compiled(*args, **kwargs)
     seen.refuse_changes()
+    if buffers is not None and not buffers.put_back():
+        raise ExportError(
+            f"{name} sets a buffer to what its graph cannot write into it: another size, dtype or "
+            f"device, no tensor, or one that has two names"
+        )
     if len(seen.modules) != 1:
         what = "; ".join(str(frame) for frame in records.frames) or "no frame of it was captured"
         raise ExportError(f"{name} came to {len(seen.modules)} graphs: {what}")
@@ -315,8 +337,9 @@ class _Seen:
     """The backend of an export: keeps the graph, and the tensors of its only call, in which tensors
     without values stand for what it computes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, buffers_stay: bool) -> None:
         self.name = name
+        self.buffers_stay = buffers_stay  # the captured function lets them be what they were
         self.records: Records | None = None
         self.modules: list[fx.GraphModule] = []
         self.inputs: list[Any] = []
@@ -351,8 +374,10 @@ class _Seen:
         """Raises ExportError where the call changes objects; none is changed yet."""
         assert self.records is not None
         changes = [change for frame in self.records.frames for change in frame.changes]
-        if changes:
-            raise ExportError(
+        besides = [change for change in changes if not change.endswith("._buffers")]
+        if besides or (changes and not self.buffers_stay):
+            kind = ExportError if besides else _SetsBuffers
+            raise kind(
                 f"{self.name} changes {', '.join(dict.fromkeys(changes))}: a graph cannot hold "
                 f"that; return the new value, or write it into a tensor that is there (copy_)"
             )

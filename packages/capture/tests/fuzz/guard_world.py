@@ -17,7 +17,6 @@ from flambeau_capture.guards import Guards, GuardSet
 from flambeau_capture.source import (
     Attr,
     Builtin,
-    ClassOf,
     ClosureCell,
     ClosureSource,
     ConstantSource,
@@ -152,7 +151,6 @@ class World:
             (Attr(InstanceAttr(me, "bound"), "__self__"), "ID_MATCH", (self.root.child,)),
             (Attr(InstanceAttr(me, "bound"), "__func__"), "ID_MATCH", (self.base.method,)),
             (Attr(space, "y"), "CONSTANT_MATCH", (2,)),
-            (ClassOf(Attr(space, "z")), "ID_MATCH", (self.cls,)),
             (Attr(space, "z"), "NOT_HASATTR", ("absent",)),
             (Attr(held, "method"), "FUNCTION_MATCH", (self.base.method,)),
             (Attr(held, "level"), "CONSTANT_MATCH", (1,)),

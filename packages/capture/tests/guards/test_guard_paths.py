@@ -11,7 +11,6 @@ from flambeau_capture.guards.equality import same
 from flambeau_capture.source import (
     Attr,
     Builtin,
-    ClassOf,
     ClosureCell,
     ClosureSource,
     ConstantSource,
@@ -82,7 +81,6 @@ SOURCES = [
         ),
         1,
     ),
-    (ClassOf(Item(Local("x"), "module", "dict")), FakeModule),
     (GlobalOf(Item(Local("x"), "fn", "dict"), "SENTINEL"), SENTINEL),
     (Default(Item(Local("x"), "fn", "dict"), 0), 5),
     (KwDefault(Item(Local("x"), "fn", "dict"), "w"), 6),

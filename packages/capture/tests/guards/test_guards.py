@@ -17,7 +17,6 @@ from flambeau_capture.guards import KINDS, GuardSet
 from flambeau_capture.guards.equality import same
 from flambeau_capture.source import (
     Attr,
-    ClassOf,
     ClosureSource,
     DictKey,
     Global,
@@ -305,7 +304,6 @@ def test_whole_sets_agree_on_mutated_frames(data):
         Local("x"),
         Local("y"),
         ClosureSource("captured"),
-        ClassOf(Local("x")),
         Item(Local("x"), 0, "list"),
         Item(Local("x"), "k", "dict"),
         InstanceAttr(Local("x"), "k"),

@@ -14,7 +14,6 @@ from flambeau_capture.guards.equality import same
 from flambeau_capture.source import (
     Attr,
     Builtin,
-    ClassOf,
     ClosureCell,
     ClosureSource,
     ConstantSource,
@@ -95,7 +94,6 @@ CASES = [
         14,
         "local \"x['box']._modules['0'].tag\"",
     ),
-    (ClassOf(BOX), Box, "local \"type(x['box'])\""),
     (Item(Item(Local("x"), "list", "dict"), 0, "list"), 10, "local \"x['list'][0]\""),
     (
         Item(Item(Item(Local("x"), "list", "dict"), -1, "list"), 1, "tuple"),

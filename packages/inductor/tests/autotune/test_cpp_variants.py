@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,18 +21,9 @@ from flambeau_inductor.codegen.cpp.toolchain import Toolchain, find_toolchain
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from torch import Tensor, fx
 
+from tests.autotune.test_benchmark import Told
+
 ROWS, COLUMNS = 700, 600
-
-
-class Told:
-    """Each run says how long it took."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-
-    def sample(self, run: Callable[[], object]) -> float:
-        self.samples += 1
-        return float(run())  # type: ignore[arg-type]
 
 
 def function(x: Tensor) -> Tensor:

@@ -183,5 +183,5 @@ LONGEST = [
 
 
 def test_the_longest_compile_for_a_gpu_that_is_not_there() -> None:
-    said = uninterpreted.run("-m", "tests.codegen.triton.compile_functions", "90", *LONGEST)
+    said = uninterpreted.run("-m", "tests.codegen.triton.offline.compile_functions", "90", *LONGEST)
     assert json.loads(said) == LONGEST

@@ -11,9 +11,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
-from flambeau_inductor.codegen.triton.build import build
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.ir.program import Alloc, Extern, Program, RunLoop
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
@@ -28,6 +25,7 @@ from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 
 from tests.templates.selection.test_select import Chooser, sound
+from tests.templates.test_gemm import launch
 
 TILE = GemmTile(16, 16, 16, 4, 2)
 LAST = torch.channels_last
@@ -47,14 +45,6 @@ def program_of(fn: Callable[..., Any], inputs: Sequence[Tensor]) -> Program:
 def single(program: Program) -> MatchedProduct:
     (found,) = find(program, tf32=False)
     return found
-
-
-def launch(kernels: Sequence[TritonKernel], buffers: dict[str, Tensor], folder: Path) -> None:
-    path = folder / "kernels.py"
-    path.write_text(module_text([kernel.source for kernel in kernels]))
-    launchers = build(path, kernels)
-    for kernel in kernels:
-        launchers[kernel.name](*(buffers[name] for name in kernel.arguments))
 
 
 def run(fn: Callable[..., Any], inputs: Sequence[Tensor], tile: GemmTile, folder: Path) -> Tensor:

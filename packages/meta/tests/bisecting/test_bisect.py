@@ -25,11 +25,6 @@ def arguments():
     return x, torch.randn(8, 8, generator=generator).requires_grad_()
 
 
-@pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
-
-
 @pytest.mark.parametrize("culprit", [1, 2, 7, 64, 100])
 def test_the_search_finds_the_first_bad_step(culprit):
     asked = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 #: none of them knows of Flambeau; `COMPILES` is whether torch.compile does anything
-PROGRAMS = sorted(Path(__file__).with_name("published").glob("*.py"))
+PROGRAMS = sorted(Path(__file__).with_name("published").rglob("*.py"), key=lambda path: path.name)
 #: runs each program named on standard input in a fork, eagerly or by `python -m flambeau run`
 STARTER = """
 import atexit, io, json, os, sys, traceback

@@ -235,6 +235,12 @@ class JointTracer(TorchDispatchMode):
         if self._answers_natively and any(map(is_functional, tensors_in((args, kwargs)))):
             with functionalized_again(), self:
                 return func(*args, **kwargs)
+        # reads of fakes from here on are no calls of the program's: modes need not see them
+        with torch._C.DisableTorchFunction():
+            return self._answer(func, args, kwargs)
+
+    def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator of the program, recorded."""
         if func is DEVICE_QUERY:
             return args[0].fake_device
         if func._schema.name == WAITS_LATER:

@@ -7,6 +7,7 @@ names; nothing of another compiler is loaded or called. Tried on torch 2.11, 2.1
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -30,9 +31,9 @@ def hidden_from_others(fn: Any) -> Any:
     if fn.__qualname__ in _BOOKKEEPING and fn.__module__ == "torch._dynamo.mutation_guard":
         return fn.__closure__[0].cell_contents  # of nn.Module, once that compiler has run
     if fn.__qualname__ == _WITHIN and _of_that_compiler(fn):
-        parts = dict(zip(fn.__code__.co_freevars, fn.__closure__, strict=True))
-        if type(parts["self"].cell_contents).__name__ == _SETTINGS:
-            return parts["func"].cell_contents
+        parts = _variables(fn)
+        if type(parts["self"]).__name__ == _SETTINGS:
+            return parts["func"]
     if getattr(fn, UNSEEN, False):
         # what torch hides of its own code, once that compiler has run, is no word of the program
         inner = getattr(fn, "__wrapped__", None)
@@ -54,6 +55,12 @@ _BOOKKEEPING = frozenset(
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 _COMPILE_FILE = TORCH_FOLDER + "_compile.py"
 _THAT_COMPILER = os.path.join(TORCH_FOLDER, "_dynamo", "")
+
+
+def _variables(fn: Any) -> dict[str, Any]:
+    """What a function has of those around it."""
+    cells = zip(fn.__code__.co_freevars, fn.__closure__, strict=True)
+    return {name: cell.cell_contents for name, cell in cells}
 
 
 def _of_that_compiler(fn: Any) -> bool:
@@ -114,6 +121,25 @@ def marked_constant(fn: Any) -> bool:
     """Whether the program vouches that a function's result never changes
     (`torch.compiler.assume_constant_result`)."""
     return getattr(fn, "_dynamo_marked_constant", False) is True
+
+
+def errs_on_breaks() -> tuple[dict[str, Any], str] | None:
+    """The namespace and the name of what `torch._dynamo.error_on_graph_break` sets; None where
+    the program cannot have called it."""
+    module = sys.modules.get("torch._dynamo.utils")
+    return None if module is None else (vars(module), _ERRS)
+
+
+def switches_errors(fn: Any) -> bool:
+    """Whether a function is part of `torch._dynamo.error_on_graph_break`, or has its context."""
+    if fn.__qualname__ == _WITHIN and _of_that_compiler(fn):
+        return type(_variables(fn)["self"]).__name__ == _SWITCH
+    return fn.__qualname__.partition(".")[0] in _SWITCHES and _of_that_compiler(fn)
+
+
+_ERRS, _SWITCH = "_error_on_graph_break", "ErrorOnGraphBreakDecoratorContextManager"
+_SWITCHES = frozenset({_SWITCH, "error_on_graph_break", f"_get{_ERRS}", f"_set{_ERRS}"})
+"""Names with which the qualified names of its parts begin."""
 
 
 def callback_setter() -> Callable[[Any], Any] | None:

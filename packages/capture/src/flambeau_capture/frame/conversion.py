@@ -282,9 +282,10 @@ class FrameConversion:
 
     def _stopped(self, session: SymbolicTracer, state: FrameState, ended: Stopped) -> Any:
         report = ended.report
+        raises = report.reason.id in ("FB0010", "FB0011")
+        if not raises and (self.options.nopython or session.is_break_an_error()):
+            raise Unsupported(report)
         if self.options.nopython:
-            if report.reason.id not in ("FB0010", "FB0011"):
-                raise Unsupported(report)
             # the program itself raises here: it does so in Python, uncaptured all the way down
             self.converter.records.skip(self.code.co_name, str(report))
             return self._entry(session, emit_original(self.code, Raising(report)))

@@ -32,7 +32,7 @@ from flambeau_capture.graph.operator_effects import DRAWS, GraphEffects
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.logs import warn
 from flambeau_capture.observe.records import RecordedFault
-from flambeau_capture.values.tensors.graph_calls import operator_name
+from flambeau_capture.values.tensors.refused_calls import operator_name
 
 CALL_OF_A_GRAPH = "a call of the compiled graph"
 """What a backend was doing whose failure is no answer to compiling."""

@@ -286,6 +286,10 @@ class SymbolicTracer(Assumptions):
         waiting = (made for made in self._generators if made.waits() and not made.rebuilt)
         return next(waiting, None)
 
+    def is_handled(self) -> bool:
+        """Whether a handler of a frame is around the instruction that it is at."""
+        return any(frame.current in frame.prepared.regions for frame in self.frames)
+
     def caller(self, level: int) -> Caller | None:
         """The frame that many levels up, the one that is calling being the first."""
         if not 1 <= level <= len(self.frames):
@@ -368,6 +372,12 @@ class SymbolicTracer(Assumptions):
         if isinstance(items, Constant) and isinstance(items.value, range):
             return RangeIterator(items.value)
         return SequenceIterator(items)
+
+    def is_break_an_error(self) -> bool:
+        """What `torch._dynamo.error_on_graph_break` says, by what the program has set by now."""
+        namespace, name = compat.errs_on_breaks() or ({}, "")
+        now = self.scope_of(namespace).written.get(name) if namespace else None
+        return now.value is True if isinstance(now, Constant) else namespace.get(name) is True
 
     def scope_of(self, namespace: dict[str, Any]) -> GlobalsScope:
         """The global variables that a dict holds: one scope per dict."""

@@ -154,20 +154,6 @@ class ClassEntry(Keyed):
     access, text = "CLASS_ENTRY", "vars({base})[{key!r}]"
 
 
-@dataclass(frozen=True)
-class ClassOf(Derived):
-    """`type(base)`."""
-
-    def name(self) -> str:
-        return f"type({self.base.name()})"
-
-    def steps(self) -> tuple[Step, ...]:
-        return (("CLASS_OF", None),)
-
-    def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return type, ()
-
-
 #: keys that are compared; of others an equal one is another: how they compare is their class's
 _BY_VALUE = frozenset(
     {int, float, bool, complex, str, bytes, tuple, frozenset, slice, type(None), type(...)}
@@ -414,7 +400,6 @@ ACCESSES: dict[str, tuple[Callable[[Any, Any], Any], Spell | None]] = {
     "ANY_ITEM": (operator.getitem, _subscript),
     "DICT_KEY": (_key_at, None),
     "KNOWN_KEY": (_known_key, None),
-    "CLASS_OF": (lambda value, _: type(value), None),
     "CALLED": (lambda value, function: function(value), None),
     "SIZE": (_size_of, None),
 }

@@ -4,16 +4,10 @@ import itertools
 
 import pytest
 import torch
+from flambeau_capture._torch_compat.state import dispatch_key_sets as keys
 
 DERIVATIVES = (torch.func.jacrev, torch.func.jacfwd, torch.func.hessian)
 FUNCTIONS = (lambda a, b: (a.prod() * b * 0.5).sum(), lambda a, b: (a.sin() * a[0] * b).sum())
-
-
-def keys():
-    return (
-        torch._C._dispatch_tls_local_include_set().raw_repr(),
-        torch._C._dispatch_tls_local_exclude_set().raw_repr(),
-    )
 
 
 @pytest.mark.sweep(3)

@@ -182,7 +182,7 @@ class Context:
         """A node of `shape` reading `base` at looked-up positions."""
         if isinstance(base.define, View) and any(isinstance(e, IndexLookup) for e in index):
             # Coordinates of the view that are plain dimensions carry over; others are opaque.
-            carried = _through_view(base.define, index, base.shape)
+            carried = _through_view(base.define, index)
             if carried is not None:
                 return self.gather(base.define.base, shape, carried)
         return self.node(shape, base.dtype, base.device, Gather(base, index))
@@ -294,7 +294,7 @@ def _is_identity(index: Index, shape: Shape) -> bool:
 
 
 def _through_view(
-    view: View, index: tuple[Expr | IndexLookup, ...], shape: Shape
+    view: View, index: tuple[Expr | IndexLookup, ...]
 ) -> tuple[Expr | IndexLookup, ...] | None:
     """`index` into a view as an index into its base, where each lookup stays one coordinate."""
     plain = {f"d{i}": e for i, e in enumerate(index) if not isinstance(e, IndexLookup)}

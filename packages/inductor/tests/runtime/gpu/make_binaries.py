@@ -24,7 +24,7 @@ from flambeau_inductor.runtime.gpu.launch import Launcher
 from flambeau_inductor.runtime.kernel_part import KernelPart
 
 from tests.codegen import loops
-from tests.codegen.triton.compile_classes import dtypes_of
+from tests.codegen.triton.offline.compile_classes import dtypes_of
 from tests.templates.compile_offline import products
 
 F32 = torch.float32

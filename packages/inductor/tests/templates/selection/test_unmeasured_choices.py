@@ -13,18 +13,13 @@ from flambeau_inductor.templates.selection.select import select_by_model
 from torch.nn import functional as F
 
 from tests.templates.selection.test_select import program_of, sound
+from tests.tuning.programs import forth_and_back
 
 LONG = (4, 8, 1024, 64)
 
 
 def calls(program: Program) -> list[str]:
     return [s.target for s in program.steps if isinstance(s, Extern)]
-
-
-def forth_and_back(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad: torch.Tensor) -> Any:
-    prims = torch.ops.flambeau_prims
-    out, sums = prims.attention.default(q, k, v, None, 0.0, True)
-    return prims.attention_backward.default(grad, q, k, v, out, sums, None, 0.0, True)
 
 
 def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:

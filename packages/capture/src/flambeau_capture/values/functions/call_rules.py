@@ -292,6 +292,8 @@ def _of_function(fn: types.FunctionType) -> CallRule:
         return constant(None, "marks for other compilers")
     if compat.is_foreign_question(fn):
         return constant(True, "questions to other compilers")
+    if compat.switches_errors(fn):
+        return INLINE
     hidden = compat.hidden_from_others(fn)
     if hidden is not None:
         return CallRule(Action.POLYFILL, "wrappers for other compilers", python=hidden)

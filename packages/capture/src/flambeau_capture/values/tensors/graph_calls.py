@@ -21,8 +21,6 @@ from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.graph.builder import Warned
 from flambeau_capture.graph.functions import require_all
 from flambeau_capture.guards import Inexpressible
-from flambeau_capture.observe.unguarded import unguarded
-from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
@@ -30,6 +28,8 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.numbers.ranges import is_certain, limits
+from flambeau_capture.values.tensors.refused_calls import operator_name, refusal
+from flambeau_capture.values.tensors.registrations import guard_registrations
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     are_within,
@@ -76,7 +76,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         for value in values.values():
             if value.fake.layout is not torch.strided:
                 raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
-    _guard_registrations(tx, target)
+    guard_registrations(tx, target)
     if not all(compat.ignores_torch_function(value.python_class) for value in values.values()):
         if any(compat.flattens(value.fake) for value in values.values()):  # who has answered by now
             op, target = "call_function", compat.without_torch_function(target)
@@ -329,7 +329,7 @@ def run_call(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, A
             raise Break("FB0004", f"{operator_name(target)} of a size by data: {text}") from error
         if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
             raise SkipFrame(f"{operator_name(target)} takes no symbols: {error}") from error
-        raise _as_break(target, error) from error
+        raise refusal(tx, target, args, kwargs, error) from error
 
 
 def _tried(tx: Tracer, target: Any, args: Any, kwargs: Any) -> Any:
@@ -446,29 +446,6 @@ def fixed_numbers(tx: Tracer, arguments: Any) -> Any:
     return fx.node.map_arg(arguments, fix)
 
 
-def _as_break(target: Any, error: Exception) -> Break:
-    name = operator_name(target)
-    own = compat.without_fake(target)
-    if own is not None:
-        return Break("FB0030", f"call_function {name}", named=own)
-    causes = [error, error.__cause__, error.__context__]
-    for cause in causes:
-        if isinstance(cause, compat.fake_errors("data")):
-            return Break("FB0002", f"call_function {name}")
-        if isinstance(cause, compat.fake_errors("shape")):
-            return Break("FB0004", f"call_function {name}")
-        if isinstance(cause, compat.fake_errors("rule")):
-            return Break("FB0011", f"{name} has no rule for fake tensors")
-    text = re.sub(r"\s+", " ", str(error)).strip()
-    what = f"call_function {name}: {type(error).__name__}: {text[:300]}"
-    faked = compat.with_fake(target)
-    return Break("FB0011", what) if faked is None else Break("FB0031", what, named=faked)
-
-
-def operator_name(target: Any) -> str:
-    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
-
-
 def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
     if isinstance(result, torch.Tensor):
         known = by_fake.get(id(result))
@@ -519,36 +496,3 @@ def project(
     part.meta.update(val=item, projection=True)
     part.meta["stack_trace"] = node.meta.get("stack_trace", "")
     return _result(tx, part, item, by_fake)
-
-
-class _AsRegistered:
-    """Guard: an operator has the kernels and the derivative that it had."""
-
-    def __init__(self, name: str, registered: set[str]) -> None:
-        self.name = name
-        self.count = len(registered)
-        self.kernels = compat.kernels_among(registered, name)
-        self.derivative = compat.derivative_of(name)
-
-    def __call__(self, registered: set[str]) -> bool:
-        if len(registered) != self.count:
-            if compat.kernels_among(registered, self.name) != self.kernels:
-                return False
-            self.count = len(registered)
-        now, then = compat.derivative_of(self.name), self.derivative
-        return len(now) == len(then) and all(map(operator.is_, now, then))
-
-
-def _guard_registrations(tx: Tracer, target: Any) -> None:
-    name = compat.library_operator(target)
-    if name is not None:
-        registered = compat.registered_kernels()
-        question = _AsRegistered(name, registered)
-        place = ConstantSource(registered, f"what is registered for {name}")
-        tx.guard(place, "CALL", question, "is as it was")
-
-
-unguarded(
-    "kernels of torch's own operators",
-    "nobody replaces them; what is registered for operators of other libraries is guarded",
-)

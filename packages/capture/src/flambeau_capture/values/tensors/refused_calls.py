@@ -1,0 +1,115 @@
+"""Operators that refuse their arguments, as a program may expect of them.
+
+In: an operator that fails on fake tensors, with its arguments. Out: the exception that the
+program's handler gets, or a break. Invariant: a handler gets what eager raises: the operator was
+run by itself on tensors of the same form, on the CPU, and has raised there too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Tracer, UserError
+from flambeau_capture.values.objects.exceptions import raised_by_python
+
+#: elements of the tensors that are made to hear what an operator says
+_MOST = 1 << 20
+
+
+def refusal(
+    tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> Exception:
+    """What to raise for an operator that fails on fake tensors with `error`."""
+    stop = _as_break(target, error)
+    if stop.reason.id != "FB0011" or not tx.is_handled():
+        return stop
+    raised = _raised_by_eager(target, args, kwargs)
+    if type(raised).__module__ != "builtins" or raised is None:  # others are about data
+        return stop
+    return UserError(raised_by_python(tx, raised))
+
+
+def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the operator raises of zeros in place of its tensors; None: nothing, or not known."""
+    call = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
+    if getattr(call, "__module__", "torch").partition(".")[0] not in _OWN:
+        return None  # a function of the program's does more than to compute
+    if torch.is_autocast_enabled("cpu") or compat.library_operator(call) is not None:
+        return None
+    grad, left = torch.is_grad_enabled(), [_MOST]
+
+    def value(node: fx.Node) -> Any:
+        fake = node.meta["val"]
+        return _zeros(fake, left) if isinstance(fake, torch.Tensor) else fake
+
+    def run() -> Any:
+        drawn = torch.get_rng_state()
+        try:
+            with torch.set_grad_enabled(grad):
+                given, named = fx.node.map_arg((args, kwargs), value)
+                call(*given, **named)
+        except Unlike:
+            return None
+        except Exception as raised:
+            return raised.with_traceback(None)
+        finally:
+            torch.set_rng_state(drawn)
+        return None
+
+    return compat.in_plain_state(run)
+
+
+_OWN = frozenset({"torch", "_operator", "operator"})
+
+
+class Unlike(Exception):
+    """No tensor of zeros can stand for another."""
+
+
+def _zeros(fake: torch.Tensor, left: list[int]) -> torch.Tensor:
+    """A tensor of the same form; `left`: how many elements may be made still."""
+    sizes = (*fake.shape, *fake.stride()) if fake.layout == torch.strided else (None,)
+    known = all(isinstance(size, int) for size in sizes) and not compat.flattens(fake)
+    odd = fake.is_inference() or fake.is_conj() or fake.is_neg() or fake.is_quantized
+    if not known or odd or fake.device.type != "cpu":
+        raise Unlike
+    reach = 1 + sum((n - 1) * step for n, step in zip(fake.shape, fake.stride(), strict=True))
+    left[0] -= max(reach, 0)
+    if left[0] < 0:
+        raise Unlike
+    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype).zero_()
+    if not fake.requires_grad:
+        return made
+    made.requires_grad_()
+    return made if fake.is_leaf else made.view_as(made)
+
+
+def _as_break(target: Any, error: Exception) -> Break:
+    """The break where an operator fails on fake tensors."""
+    name = operator_name(target)
+    own = compat.without_fake(target)
+    if own is not None:
+        return Break("FB0030", f"call_function {name}", named=own)
+    causes = [error, error.__cause__, error.__context__]
+    for cause in causes:
+        if isinstance(cause, compat.fake_errors("data")):
+            return Break("FB0002", f"call_function {name}")
+        if isinstance(cause, compat.fake_errors("shape")):
+            return Break("FB0004", f"call_function {name}")
+        if isinstance(cause, compat.fake_errors("rule")):
+            return Break("FB0011", f"{name} has no rule for fake tensors")
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    what = f"call_function {name}: {type(error).__name__}: {text[:300]}"
+    faked = compat.with_fake(target)
+    return Break("FB0011", what) if faked is None else Break("FB0031", what, named=faked)
+
+
+def operator_name(target: Any) -> str:
+    """What a target of the graph is called."""
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
