@@ -159,6 +159,8 @@ def expand(x: torch.Tensor, *size: Any, **named: Any) -> torch.Tensor:
     if not known or more < 0 or {*size[:more]} - {1} or any(n not in (-1, m) for n, m in own):
         return x.expand(size)
     result: torch.Tensor = aten.alias.default(x)
+    if not x.dim():
+        return result.as_strided(size, (0,) * more)
     for _ in range(more):
         result = result.unsqueeze(0)
     return result
