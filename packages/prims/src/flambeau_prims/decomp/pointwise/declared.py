@@ -123,7 +123,7 @@ def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @decomposition(aten.isinf.default)
 def isinf(x: Tensor) -> Tensor:
-    """In eager a magnitude that is compared with a number; false, copied, of what has no infinity."""
+    """In eager a magnitude compared with a number; a copy, false, of what has no infinity."""
     if not is_inexact(x.dtype):
         return e.laid_out_as(x, e.filled(x, x.shape, False, torch.bool))
     found = elementwise(p.isinf, (x,), BOOL)
