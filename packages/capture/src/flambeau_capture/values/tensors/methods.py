@@ -22,6 +22,7 @@ from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
 from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.registry import call_known
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
+from flambeau_capture.values.tensors.read_layouts import READS_STRIDES, check_layout
 from flambeau_capture.values.tensors.tensor import (
     TensorValue,
     has_place,
@@ -221,6 +222,8 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
             raise Break("FB0004", f"call_method {name} of {tensor.describe()}")
         if name == "storage_offset":
             return _offset(tx, tensor)
+        if name in READS_STRIDES:
+            check_layout(tx, tensor)
         if name == "__len__":
             return Constant(tensor.length(tx))
         return tx.wrap_new(_query(tx, tensor, name, args, kwargs))
