@@ -22,7 +22,6 @@ from flambeau_capture.values.functions.methods import PROTOCOL, BoundMethod
 from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.registry import call_known
 from flambeau_capture.values.tensors.graph_calls import COUNTED_BY_DATA, graph_call
-from flambeau_capture.values.tensors.read_layouts import READS_STRIDES, check_layout
 from flambeau_capture.values.tensors.tensor import (
     TensorValue,
     has_place,
@@ -50,6 +49,7 @@ CONSTANT_METHODS = frozenset(
         "has_names",
     }
 )  # fmt: skip
+_BY_STRIDES = frozenset({"stride", "is_contiguous", "dim_order"})
 
 BREAKING_METHODS: dict[str, tuple[str, ...]] = {
     "FB0002": ("item", "__int__", "__float__", "__index__", "__bool__", "__complex__",
@@ -222,8 +222,8 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
             raise Break("FB0004", f"call_method {name} of {tensor.describe()}")
         if name == "storage_offset":
             return _offset(tx, tensor)
-        if name in READS_STRIDES:
-            check_layout(tx, tensor)
+        if name in _BY_STRIDES:
+            tx.tensor_rules.check_layout(tx, tensor)
         if name == "__len__":
             return Constant(tensor.length(tx))
         return tx.wrap_new(_query(tx, tensor, name, args, kwargs))

@@ -20,8 +20,6 @@ from flambeau_capture.values.tensors.constant_data import of_torch, tensors_of
 from flambeau_capture.values.tensors.graph_calls import operator_name
 from flambeau_capture.values.tensors.tensor import TensorValue
 
-#: methods that answer by strides
-READS_STRIDES = frozenset({"stride", "is_contiguous", "dim_order"})
 #: elements, and operators, of all that a tensor is computed of
 ELEMENTS, OPERATORS = 1 << 20, 200
 #: modules of torch whose functions work on tensors alone
