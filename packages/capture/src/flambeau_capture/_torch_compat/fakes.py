@@ -193,7 +193,7 @@ def as_made(func: Any, args: tuple[Any, ...], result: Any) -> Any:
     if func._schema.name in _COUNTING:
         return (result[0], *(each.to(torch.int64) for each in result[1:]))
     if func is torch.ops.aten.constant_pad_nd.default:
-        return _padded(*args[:2], result)
+        return _padded(args[0], args[1], result)
     rule = None if func._schema.is_mutable else _DTYPES_MADE.get(func._schema.name)
     dtype = rule(args) if rule else None
     if dtype is None:

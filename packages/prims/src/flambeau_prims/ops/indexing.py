@@ -140,7 +140,7 @@ def index_result_shape(a: TensorMeta, indices: Sequence[TensorMeta | None]) -> t
 
 
 def _index(a: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    found = torch.ops.aten.index.Tensor(a, list(indices)).contiguous()
+    found: torch.Tensor = torch.ops.aten.index.Tensor(a, list(indices)).contiguous()
     return found.as_strided(found.shape, contiguous_strides(found.shape))
 
 
