@@ -1,5 +1,7 @@
 """Every primitive: the shape rule against what eager returns, with real and with fake tensors."""
 
+import os
+
 import pytest
 import torch
 from flambeau_prims import PRIMS, PrimError, TensorMeta, prim_of
@@ -40,6 +42,84 @@ def test_rule_predicts_eager(name):
             seen = (tuple(tensor.shape), tensor.dtype, tensor.device)
             assert seen == (meta.shape, meta.dtype, meta.device), case.label
             assert is_same_layout(tensor, meta), (case.label, tensor.stride(), meta.stride)
+
+
+WHOLE = os.environ.get("FLAMBEAU_SWEEPS") == "1"
+
+
+def spread(x):
+    return torch.stack([x, x], -1).flatten(-2)[..., ::2]
+
+
+def turned(x):
+    order = [*range(x.ndim)][::-1]
+    return x.permute(order).contiguous().permute(order)
+
+
+def odd(x):
+    return x.as_strided(x.shape, [7 if n == 1 else s for n, s in zip(x.shape, x.stride())])
+
+
+UNSTEPPED = {
+    "none of the first": lambda x: x[:0],
+    "none of the last": lambda x: x[..., :0],
+    "none of what is spread": lambda x: spread(x)[:0],
+    "none of what is repeated": lambda x: x[..., :1].clone().expand(x.shape)[:0],
+    "one of what is spread": lambda x: spread(x)[:1],
+    "one of the last": lambda x: turned(x)[..., :1],
+    "odd steps of one": lambda x: odd(x.contiguous()),
+}
+
+
+def with_operands(tree, change):
+    if isinstance(tree, torch.Tensor):
+        return change(tree) if tree.ndim and tree.shape[-1] else tree
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(with_operands(x, change) for x in tree)
+    return tree
+
+
+def has_places(case):
+    """Whether operands name places in others, which would be outside of what is cut: some kernels
+    look at none of them."""
+    dtypes = {x.dtype for x in (*case.args, *case.kwargs.values()) if torch.is_tensor(x)}
+    return len(dtypes) > 1 and bool(dtypes & {torch.int64, torch.int32})
+
+
+UNCHECKED = {
+    "ormqr",
+    "householder_product",
+    "geqrf",
+    "lstsq",
+    "ldl_solve",
+    "ldl_factor",
+    "lu_solve",
+}
+"""Kernels that are handed sizes of other operands."""
+
+
+@pytest.mark.parametrize("name", sorted(set(SIZED) - UNCHECKED))
+def test_rule_predicts_strides_that_nothing_is_stepped_along(name):
+    """A result without elements, and dimensions of size 1, have strides too, which a program may
+    read, and by which later operations lay out theirs."""
+    wrong = []
+    for number, case in enumerate(case for case in CASES if case.prim.name == name):
+        if has_places(case) or "backward" in name:
+            continue
+        for place, (how, change) in enumerate(UNSTEPPED.items()):
+            if place != number % len(UNSTEPPED) and not WHOLE:
+                continue
+            args = with_operands(case.args, change)
+            try:
+                promised = results(case.prim.rule(*map(metas_of, args), **case.kwargs))
+                got = results(case.prim.overload(*args, **case.kwargs))
+            except (PrimError, RuntimeError, IndexError):
+                continue  # the operands no longer fit each other
+            strides = [x.stride() for x in got if x is not None]
+            said = [tuple(meta.stride) for meta in promised if meta is not None]
+            if strides != said:
+                wrong.append(f"{case.label}, {how}: {strides}, the rule says {said}")
+    assert wrong == []
 
 
 def memory(values):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_aot.recurrent import NAMESPACE
+from flambeau_aot.kernel_operators import KernelOperator, define_pair
 
 _CALL = (
     "Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, "
@@ -43,15 +43,13 @@ def _gradient_like(log_probs: Tensor, *rest: Any) -> Tensor:
     return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
 
 
-for _name, _arguments, _real, _fake in (
-    ("ctc_loss", _CALL, _run, _like),
-    ("ctc_loss_backward", f"{_CALL}, Tensor cotangent", _differentiated, _gradient_like),
-):
-    torch.library.define(f"{NAMESPACE}::{_name}", f"({_arguments}) -> Tensor")
-    torch.library.impl(f"{NAMESPACE}::{_name}", "CompositeExplicitAutograd", _real)
-    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake)
-
-_operators = getattr(torch.ops, NAMESPACE)
+_ctc_loss, _ctc_loss_backward = define_pair(
+    "ctc_loss",
+    _CALL,
+    "Tensor",
+    KernelOperator(_run, _like),
+    KernelOperator(_differentiated, _gradient_like),
+)
 
 
 class CtcLoss(torch.autograd.Function):
@@ -62,14 +60,14 @@ class CtcLoss(torch.autograd.Function):
         """Of `rest`: targets, lengths of inputs and targets; the blank, and what infinities do."""
         ctx.save_for_backward(log_probs, *rest[:3])
         ctx.numbers = rest[3:]
-        found: Tensor = _operators.ctc_loss(log_probs, *rest)
+        found: Tensor = _ctc_loss(log_probs, *rest)
         return found
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Any:  # type: ignore[override]
         """The gradient by the log-probabilities."""
         call = *ctx.saved_tensors, *ctx.numbers
-        return _operators.ctc_loss_backward(*call, cotangent), *[None] * 5
+        return _ctc_loss_backward(*call, cotangent), *[None] * 5
 
 
 def ctc_loss(

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NAMESPACE = "flambeau_aot"
+from flambeau_aot.kernel_operators import KernelOperator, define_pair
+
 LAYERS: dict[str, Callable[..., Any]] = {
     layer.__name__: layer for layer in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 }
@@ -70,15 +71,13 @@ def _gradients_like(
     return [torch.empty_like(one, memory_format=torch.contiguous_format) for one in given]
 
 
-for _name, _arguments, _real, _fake in (
-    ("recurrent", _CALL, _run, _like),
-    ("recurrent_backward", f"{_CALL}, Tensor[] cotangents", _differentiated, _gradients_like),
-):
-    torch.library.define(f"{NAMESPACE}::{_name}", f"({_arguments}) -> Tensor[]")
-    torch.library.impl(f"{NAMESPACE}::{_name}", "CompositeExplicitAutograd", _real)
-    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake)
-
-_operators = getattr(torch.ops, NAMESPACE)
+_recurrent, _recurrent_backward = define_pair(
+    "recurrent",
+    _CALL,
+    "Tensor[]",
+    KernelOperator(_run, _like),
+    KernelOperator(_differentiated, _gradients_like),
+)
 
 
 class Recurrent(torch.autograd.Function):
@@ -90,7 +89,7 @@ class Recurrent(torch.autograd.Function):
         ctx.call = layer, count, rest
         ctx.save_for_backward(*given)
         states, parameters = given[2 : 2 + count], given[2 + count :]
-        found = _operators.recurrent(layer, *given[:2], states, parameters, *rest)
+        found = _recurrent(layer, *given[:2], states, parameters, *rest)
         return tuple(found)
 
     @staticmethod
@@ -99,7 +98,7 @@ class Recurrent(torch.autograd.Function):
         layer, count, rest = ctx.call
         data, sizes, *given = ctx.saved_tensors
         call = layer, data, sizes, given[:count], given[count:], *rest
-        first, *others = _operators.recurrent_backward(*call, cotangents)
+        first, *others = _recurrent_backward(*call, cotangents)
         return (None, None, None, first, None, *others)
 
 

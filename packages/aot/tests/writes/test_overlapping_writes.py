@@ -140,3 +140,20 @@ def test_a_part_of_an_argument_that_repeats_memory(write) -> None:
         assert error is None
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(changed, written)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 1), (1, 1, 1)], ids=str)
+def test_an_expanded_number_has_strides_of_zero(sizes: tuple[int, ...]) -> None:
+    """And is written to with the number."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        number = x.sum()
+        wide = number.expand(sizes)
+        wide.add_(1)
+        return wide, number, number.expand_as(torch.ones(sizes)).clone()
+
+    x = torch.rand(3)
+    for found, expected in zip(
+        aot.aot_function(program, aot.run_as_is)(x), program(x), strict=True
+    ):
+        assert torch.equal(found, expected) and found.stride() == expected.stride()

@@ -40,6 +40,7 @@ def test_strides_that_address_nothing_are_only_restated():
     value = torch.randn(8)[3:].reshape(1, 5)
     result = laid_out(value, (1, 5), (77, 1), torch.float32)
     assert result.stride() == (77, 1) and result.data_ptr() == value.data_ptr()
+    assert laid_out(value, (1, 5), (77, 1), torch.float32, eager=True) is value
     empty = laid_out(torch.empty(0, 3), (0, 3), (1, 1), torch.float32)
     assert empty.shape == (0, 3) and empty.stride() == (1, 1)
 

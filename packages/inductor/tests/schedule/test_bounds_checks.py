@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 import torch
 from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.evaluate import run_loop
-from flambeau_inductor.ir.loops import Axis, Load, Loop, Store
+from flambeau_inductor.ir.loops import Axis, Load, Loop, Reduce, Store
 from flambeau_inductor.ir.program import CheckIndex, Layout, Ref
 from flambeau_inductor.ir.tensors import dot, flat_strides
 from flambeau_inductor.ir.verify import verify_loop
@@ -18,18 +20,19 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("wrap", [False, True])
 @pytest.mark.parametrize("values", [[0, 4], [0, 5], [-1, 0], [-5, 4], [-6, 0], [2, 2]])
-@pytest.mark.parametrize("shape", [(6,), (2, 3), ()], ids=str)
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (), (1,), (1, 1), (1, 6)], ids=str)
 def test_a_kernel_sees_what_the_cpu_sees(
     shape: tuple[int, ...], values: list[int], wrap: bool
 ) -> None:
-    index = torch.tensor(values, dtype=torch.int64).repeat(3)[: max(1, len(shape) and 6)]
-    if not shape:
-        index = index[-1:]
+    index = torch.tensor(values, dtype=torch.int64).repeat(3)
+    index = index[-1:] if prod(shape) == 1 else index[:6]
     stride = torch.empty(shape).stride()
     layout = Layout(shape, stride, torch.int64, CPU)
     check = CheckIndex(Ref("index", layout), 5, wrap, "IndexError", "{index} is out")
     result = torch.zeros(1, dtype=torch.bool)
-    run_loop(check_loop("check", check, layout, "fine"), {"index": index, "fine": result})
+    loop = check_loop("check", check, layout, "fine")
+    assert bool(loop.r) == any(isinstance(each, Reduce) for each in loop.body)
+    run_loop(loop, {"index": index, "fine": result})
     try:
         check_index(index, -5 if wrap else 0, 5, "IndexError", "{index} is out")
         expected = True

@@ -367,13 +367,15 @@ def flops_per_input(weight: int) -> Cost:
 
 
 def in_layout(result: Any, expected: MetaResult) -> Any:
-    """`result` of a library call, copied into the strides that the rule promised if they differ.
+    """`result` of a library call in the strides that the rule promised, copied if elements move.
 
     A library may choose its own layout; compiled code relies on the one that was predicted.
     """
     if isinstance(expected, TensorMeta):
-        if tuple(result.stride()) == expected.stride or is_same_layout(result, expected):
+        if tuple(result.stride()) == tuple(expected.stride):
             return result
+        if is_same_layout(result, expected):
+            return result.as_strided(result.shape, expected.stride)
         return empty_as(expected, result.device).copy_(result)
     return tuple(
         None if meta is None else in_layout(part, meta)

@@ -158,6 +158,8 @@ def expand(x: torch.Tensor, *size: Any, **named: Any) -> torch.Tensor:
     own = zip(size[more:], x.shape, strict=True) if more >= 0 else ()
     if not known or more < 0 or {*size[:more]} - {1} or any(n not in (-1, m) for n, m in own):
         return x.expand(size)
+    if more and not x.dim():  # of a number the strides are 0
+        return x.as_strided(size, (0,) * more)
     result: torch.Tensor = aten.alias.default(x)
     for _ in range(more):
         result = result.unsqueeze(0)

@@ -19,6 +19,7 @@ import torch
 
 from flambeau_capture._torch_compat.light_fakes import is_loaded, light_fake_mode
 from flambeau_capture._torch_compat.operators import as_its_schema, is_new, with_fake
+from flambeau_capture._torch_compat.shape_environments import data_symbols
 
 
 def new_fake_mode() -> Any:
@@ -176,10 +177,23 @@ _COUNTING = frozenset(
 )
 
 
+def _padded(x: torch.Tensor, pad: list[Any], result: torch.Tensor) -> torch.Tensor:
+    """By nothing that is positive: a copy in the layout of what is left, which torch describes
+    of known sizes alone. A number that data decides is taken to add something."""
+    if x.is_contiguous() or data_symbols(*pad) or not all(n <= 0 for n in pad):
+        return result
+    for place in range(len(pad) // 2):
+        dim = x.dim() - 1 - place
+        x = x.narrow(dim, -pad[2 * place], result.shape[dim])
+    return x.clone()
+
+
 def as_made(func: Any, args: tuple[Any, ...], result: Any) -> Any:
-    """A fake result with the dtype that an operator's kernel makes, where torch reports another."""
+    """A fake result as an operator's kernel makes it, where torch reports another."""
     if func._schema.name in _COUNTING:
         return (result[0], *(each.to(torch.int64) for each in result[1:]))
+    if func is torch.ops.aten.constant_pad_nd.default:
+        return _padded(args[0], args[1], result)
     rule = None if func._schema.is_mutable else _DTYPES_MADE.get(func._schema.name)
     dtype = rule(args) if rule else None
     if dtype is None:

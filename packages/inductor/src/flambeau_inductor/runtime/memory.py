@@ -54,7 +54,7 @@ def promised(
         found = f"{value.dtype}{list(value.shape)} of strides {list(value.stride())}"
         said = f"{dtype}{list(shape)} of strides {list(stride)}"
         raise WrongFake(operator, found, said)
-    return value.as_strided(shape, stride)
+    return value  # where nothing is stepped along a dimension its strides are the operator's
 
 
 def so_many(values: Sequence[Tensor], count: int, operator: str) -> Sequence[Tensor]:
@@ -64,8 +64,11 @@ def so_many(values: Sequence[Tensor], count: int, operator: str) -> Sequence[Ten
     return values
 
 
-def laid_out(value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> Tensor:
-    """`value`, a library call's result, with the strides that kernels and callers count on."""
+def laid_out(
+    value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype, eager: bool = False
+) -> Tensor:
+    """`value`, a library call's result, with the strides that kernels and callers count on. eager:
+    it is what eager calls, whose strides are the program's where nothing is stepped along them."""
     if value.stride() == stride and value.shape == shape and value.dtype == dtype:
         return value
     if tuple(value.shape) != tuple(shape) or value.dtype != dtype:
@@ -75,7 +78,7 @@ def laid_out(value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> 
         )
     moved = any(n > 1 and a != b for n, a, b in zip(shape, value.stride(), stride, strict=True))
     if not moved or not value.numel():
-        return value.as_strided(shape, stride)
+        return value if eager else value.as_strided(shape, stride)
     once = [1 if not step else n for n, step in zip(shape, stride, strict=True)]  # in memory
     made = torch.empty_strided(once, stride, dtype=dtype, device=value.device)
     return made.copy_(value.as_strided(once, value.stride())).expand(shape)

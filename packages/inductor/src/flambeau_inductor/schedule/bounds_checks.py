@@ -47,8 +47,9 @@ from flambeau_inductor.schedule.fuse.loop_order import normalised
 
 def check_loop(name: str, check: CheckIndex, layout: Layout, result: str) -> Loop:
     """`result` (0-d, bool) becomes whether every element addresses the dimension."""
-    axes = tuple(Axis(f"r{i}", size) for i, size in enumerate(layout.shape))
-    at = dot([Var(axis.var) for axis in axes], layout.stride, layout.offset)
+    several = [(n, step) for n, step in zip(layout.shape, layout.stride, strict=True) if n != 1]
+    axes = tuple(Axis(f"r{i}", size) for i, (size, _) in enumerate(several))
+    at = dot([Var(axis.var) for axis in axes], [step for _, step in several], layout.offset)
     body: list[Instr] = [Load(check.ref.buffer, at, layout.dtype)]
     body += _looks(0, 1, check, layout.dtype)
     if axes:

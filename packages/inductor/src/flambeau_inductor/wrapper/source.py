@@ -435,10 +435,10 @@ def _of_library(target: str) -> str:
 def _result(p: _WrapperWriter, name: str | None, value: str, target: str) -> None:
     assert name is not None
     layout, library = names.layout(p.layouts[name]), _of_library(target)
-    given = (
-        f"promised({value}, {layout}, {library!r})" if library else f"laid_out({value}, {layout})"
-    )
-    p(f"{name} = {given}")
+    function, more = ("promised", repr(library)) if library else ("laid_out", "")
+    if target.startswith("aten."):
+        more = "eager=True"
+    p(f"{name} = {function}({', '.join(filter(None, (value, layout, more)))})")
 
 
 def _check(p: _WrapperWriter, step: CheckIndex) -> None:

@@ -374,7 +374,9 @@ def keep_dims(row: Tensor, shape: Sizes, dims: Sequence[int], keepdim: bool) -> 
     if not keepdim or not dims:
         return row
     gone = set(dims)
-    return spread(row, [1 if d in gone else size for d, size in enumerate(shape)], dims)
+    kept = [1 if d in gone else size for d, size in enumerate(shape)]
+    made = spread(row, kept, dims)
+    return with_strides(made, contiguous_strides(kept)) if no_elements(kept) else made
 
 
 def count(shape: Sizes, dims: Sequence[int]) -> Size:

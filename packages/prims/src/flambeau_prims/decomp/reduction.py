@@ -94,13 +94,21 @@ def mean(
 
 @decomposition(aten.prod.default)
 def prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return _folded(p.prod, x, None, False, dtype)
+    return _product(x, None, False, dtype)
 
 
 @decomposition(aten.prod.dim_int)
 def prod_dim(
     x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
+    return _product(x, dim, keepdim, dtype)
+
+
+def _product(x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Tensor:
+    """Of complex numbers one product that begins with 1, whose imaginary zero makes NaN of
+    infinity: also of a single one, and once, whatever the dimensions."""
+    if summed_dtype(x, dtype).is_complex and (dim is None or not x.ndim):
+        return _folded(p.prod, p.reshape(x, [x.numel()]), 0, False, dtype)
     return _folded(p.prod, x, dim, keepdim, dtype)
 
 

@@ -171,9 +171,13 @@ def _among(elements: Tensor, tests: Tensor) -> Tensor:
 
 @decomposition(aten.nonzero_static.default)
 def nonzero_static(x: Tensor, *, size: Size, fill_value: int = -1) -> Tensor:
+    """A row for each place; a GPU writes the columns one after another."""
     count, ndim = x.numel(), x.ndim
+    by_columns = e.on_gpu(x)
     if count == 0 or size == 0 or ndim == 0:
-        return e.filled(x, [size, ndim], fill_value, torch.int64)
+        shape = [ndim, size] if by_columns else [size, ndim]
+        filled = e.filled(x, shape, fill_value, torch.int64)
+        return p.permute(filled, [1, 0]) if by_columns else filled
     chosen = p.reshape(e.ne(x, 0), [count])
     place = e.where(chosen, e.minimum(ranked(chosen), size), size)  # the rest go past the end
     found = e.filled(x, [size + 1], -1, torch.int64)
@@ -183,8 +187,10 @@ def nonzero_static(x: Tensor, *, size: Size, fill_value: int = -1) -> Tensor:
     columns = []
     for n in reversed(x.shape):
         digit = e.where(missing, fill_value, p.remainder(*e.meet(found, n)))
-        columns.append(p.reshape(digit, [size, 1]))
+        columns.append(p.reshape(digit, [1, size] if by_columns else [size, 1]))
         found = p.floor_div(*e.meet(found, n))
+    if by_columns:
+        return p.permute(p.cat(columns[::-1], 0), [1, 0])
     return p.cat(columns[::-1], 1)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from flambeau_prims._op import flops_per_output, primitive, require
-from flambeau_prims.ops.pointwise import COMPLEX, elementwise
+from flambeau_prims.ops.pointwise import COMPLEX, SAME_AS_COPIED, elementwise, kept_layout
 from flambeau_prims.shape_rules import TensorMeta
 
 COMPLEX_OF = {
@@ -47,14 +47,14 @@ def complex_(re: TensorMeta, im: TensorMeta) -> TensorMeta:
 @_pointwise(
     "conj(Tensor a) -> Tensor",
     torch.conj_physical,
-    shape="that of the operand",
+    shape=SAME_AS_COPIED,
     edge_cases={"signed zero": "an imaginary part of 0 becomes -0"},
     flops=flops_per_output(1),
 )
 def conj(a: TensorMeta) -> TensorMeta:
     """`re - i im`, computed: a new tensor, not a marked view."""
     require_complex(a)
-    return elementwise(a)
+    return kept_layout(a)
 
 
 def _define_part(name: str, of: str, place: int) -> None:

@@ -23,7 +23,7 @@ from flambeau_prims._op import (
     require,
 )
 from flambeau_prims.ops.pointwise import ANY, BOOL, INTS, REAL, Kind
-from flambeau_prims.shape_rules import Size, TensorMeta, preserved_strides
+from flambeau_prims.shape_rules import Size, TensorMeta, contiguous_strides, preserved_strides
 
 _indexing = partial(primitive, tags=("index",))
 
@@ -139,9 +139,14 @@ def index_result_shape(a: TensorMeta, indices: Sequence[TensorMeta | None]) -> t
     return (*rest[:first], *common, *rest[first:])
 
 
+def _index(a: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    found: torch.Tensor = torch.ops.aten.index.Tensor(a, list(indices)).contiguous()
+    return found.as_strided(found.shape, contiguous_strides(found.shape))
+
+
 @_indexing(
     "index(Tensor a, Tensor?[] indices) -> Tensor",
-    lambda a, indices: torch.ops.aten.index.Tensor(a, list(indices)).contiguous(),
+    _index,
     shape="the indices' common shape where they stand; in front if they are apart",
     edge_cases=_RANGE,
     source="advanced indexing as in the NumPy reference",

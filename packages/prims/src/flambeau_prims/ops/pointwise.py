@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from flambeau_prims._op import Rule, define, flops_per_output, primitive, require
+from flambeau_prims._op import Rule, define, flops_per_output, in_layout, primitive, require
 from flambeau_prims.promotion import real_dtype
-from flambeau_prims.shape_rules import TensorMeta, elementwise_strides
+from flambeau_prims.shape_rules import TensorMeta, elementwise_strides, preserved_strides
 
 INTS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -44,6 +44,12 @@ def elementwise(*metas: TensorMeta, dtype: torch.dtype | None = None) -> TensorM
     return TensorMeta(first.shape, strides, dtype or first.dtype, first.device)
 
 
+def kept_layout(a: TensorMeta, dtype: torch.dtype | None = None) -> TensorMeta:
+    """Metadata of a result laid out as a copy of the operand; a dense one's strides are kept, also
+    where nothing is stepped along them."""
+    return a.like(stride=preserved_strides(a), dtype=dtype)
+
+
 def _rule(operands: int, result: torch.dtype | None) -> Rule:
     def unary(a: TensorMeta) -> TensorMeta:
         return elementwise(a, dtype=result)
@@ -56,7 +62,17 @@ def _rule(operands: int, result: torch.dtype | None) -> Rule:
 
 
 def _abs_rule(a: TensorMeta) -> TensorMeta:
-    return elementwise(a, dtype=real_dtype(a.dtype))
+    if a.dtype.is_complex:
+        return kept_layout(a, real_dtype(a.dtype))
+    return elementwise(a)
+
+
+def _isinf(a: torch.Tensor) -> Any:
+    return in_layout(torch.isinf(a), elementwise(TensorMeta.of(a), dtype=torch.bool))
+
+
+def _isfinite(a: torch.Tensor) -> Any:
+    return in_layout(torch.isfinite(a), elementwise(TensorMeta.of(a), dtype=torch.bool))
 
 
 def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -105,6 +121,7 @@ _TRUTH = {"note": "operands are bool; a number is true where it is not 0, which 
 _C11 = "C11, clause 7.12 and annex F"
 _AS_C = {"nan": "gives NaN", "complex": "branch cuts as in C11, annex G"}
 _SAME = "that of the operand; strides by torch's elementwise rule"
+SAME_AS_COPIED = "that of the operand; strides of a copy that keeps its layout"
 _SAME_TWO = "that of the operands, which are equal; strides by torch's elementwise rule"
 
 
@@ -180,9 +197,9 @@ UNARY: dict[str, PointwiseFunction] = {
         _LOGIC, False, torch.bool),
     "isnan": PointwiseFunction(torch.isnan, ANY, 1, "Whether `a` is NaN.",
         {"complex": "either part is NaN", "integers": "false"}, _IEEE, False, torch.bool),
-    "isinf": PointwiseFunction(torch.isinf, ANY, 1, "Whether `a` is infinite.",
+    "isinf": PointwiseFunction(_isinf, ANY, 1, "Whether `a` is infinite.",
         {"complex": "either part is infinite", "integers": "false"}, _IEEE, False, torch.bool),
-    "isfinite": PointwiseFunction(torch.isfinite, ANY, 1,
+    "isfinite": PointwiseFunction(_isfinite, ANY, 1,
         "Whether `a` is neither NaN nor infinite.",
         {"complex": "both parts are", "integers": "true"}, _IEEE, False, torch.bool),
     "signbit": PointwiseFunction(torch.signbit, REAL | BOOL, 1, "Whether the sign bit is set.",
@@ -339,7 +356,7 @@ def fma(a: TensorMeta, b: TensorMeta, c: TensorMeta) -> TensorMeta:
 @_pointwise(
     "cast(Tensor a, *, ScalarType dtype) -> Tensor",
     lambda a, *, dtype: a.to(dtype, copy=True),
-    shape=_SAME,
+    shape=SAME_AS_COPIED,
     edge_cases={
         "nan": "to bool: true; to an integer: undefined",
         "out of range": "a float outside an integer's range: undefined; integers wrap around",
@@ -350,4 +367,4 @@ def fma(a: TensorMeta, b: TensorMeta, c: TensorMeta) -> TensorMeta:
 )
 def cast(a: TensorMeta, *, dtype: torch.dtype) -> TensorMeta:
     """The values converted to `dtype`: rounded to nearest even, floats to integers truncated."""
-    return elementwise(a, dtype=dtype)
+    return kept_layout(a, dtype)

@@ -21,6 +21,7 @@ from flambeau_capture.values.tensors.data_by_sizes import truth_by_sizes
 from flambeau_capture.values.tensors.graph_calls import in_general
 from flambeau_capture.values.tensors.numbers import data_numbers, open_choices
 from flambeau_capture.values.tensors.numbers.early_numbers import number_for_python
+from flambeau_capture.values.tensors.read_layouts import check_layout
 from flambeau_capture.values.tensors.subclasses import wrapper_subclasses
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 
@@ -76,6 +77,7 @@ TENSOR_RULES = TensorRules(
     truth_by_sizes=truth_by_sizes,
     number_for_python=number_for_python,
     in_general=in_general,
+    check_layout=check_layout,
     rows=data_numbers.rows,
     set_data=data_assignment.set_data,
     new_leaf=gradients.own_leaf,

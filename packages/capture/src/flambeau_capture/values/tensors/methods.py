@@ -49,6 +49,7 @@ CONSTANT_METHODS = frozenset(
         "has_names",
     }
 )  # fmt: skip
+_BY_STRIDES = frozenset({"stride", "is_contiguous", "dim_order"})
 
 BREAKING_METHODS: dict[str, tuple[str, ...]] = {
     "FB0002": ("item", "__int__", "__float__", "__index__", "__bool__", "__complex__",
@@ -221,6 +222,8 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
             raise Break("FB0004", f"call_method {name} of {tensor.describe()}")
         if name == "storage_offset":
             return _offset(tx, tensor)
+        if name in _BY_STRIDES:
+            tx.tensor_rules.check_layout(tx, tensor)
         if name == "__len__":
             return Constant(tensor.length(tx))
         return tx.wrap_new(_query(tx, tensor, name, args, kwargs))

@@ -38,6 +38,7 @@ class TensorRules:
     truth_by_sizes: what a tensor is, where sizes alone decide it, as the graph checks it.
     number_for_python: the number of a tensor, read before the graph where Python needs it.
     in_general: a condition on a count that depends on data, as the graph checks it.
+    check_layout: breaks where a kernel lays a tensor out otherwise than its fake says.
     rows: the rows of a tensor of which data decides how many there are.
     set_data: assigning to `.data`.
     new_leaf: is given tensors that the graph makes and that derivatives end at.
@@ -54,6 +55,7 @@ class TensorRules:
     truth_by_sizes: Callable[[Tracer, TensorValue], bool | None]
     number_for_python: Callable[[Tracer, TensorValue], Value | None]
     in_general: Callable[[Tracer, Value], bool | None]
+    check_layout: Callable[[Tracer, TensorValue], None]
     rows: Callable[[Tracer, TensorValue], TensorValue | None]
     set_data: Callable[[TensorValue, Tracer, Value], None]
     new_leaf: Callable[[Tracer, TensorValue], None]

@@ -166,8 +166,7 @@ def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
 
     # The second result is eager's scratch space; the backward here does without it.
     out = elementwise(activate, (x,))
-    if not e.on_gpu(x):
-        out = e.in_format(out, torch.contiguous_format)
+    out = e.laid_out_as(x, out) if e.on_gpu(x) else e.in_format(out, torch.contiguous_format)
     return out, e.filled(x, [0])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import surely
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.reduction import moments
@@ -117,6 +118,11 @@ def _through(g: Tensor, normal: Tensor, scale: Tensor, dims: list[int]) -> Tenso
     return p.mul(p.sub(centered, p.mul(normal, spread(mean_gn, shape, dims))), scale)
 
 
+def _squares_alone(x: Tensor, dims: Sequence[int]) -> bool:
+    """Whether the GPU's kernel for RMSNorm sums squares: it reads four elements at a time."""
+    return x.dtype != torch.float64 and surely(e.count(x.shape, dims) % 4 == 0)
+
+
 @decomposition(aten._fused_rms_norm.default, keep="rms_norm")
 def rms_norm(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None
@@ -125,6 +131,8 @@ def rms_norm(
     wide = e.widen(x)
     small = torch.finfo(wide.dtype).eps if eps is None else eps
     square = e.div(p.sum(p.mul(wide, wide), dims), e.as_number(e.count(x.shape, dims)))
+    if e.on_gpu(x) and not _squares_alone(x, dims):  # a mean is part of it there, which is NaN
+        square = p.add(square, p.sum(p.mul(wide, e.const(0.0, wide)), dims))
     rstd = rstd_of(square, small)
     out = affine(p.mul(wide, spread(rstd, wide.shape, dims)), weight, None, dims)
     kept = [1 if d in dims else n for d, n in enumerate(x.shape)]

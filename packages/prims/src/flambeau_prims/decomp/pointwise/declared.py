@@ -20,7 +20,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Operand, elementwise, p
 from flambeau_prims.decomposition_table import decomposition, overloads, same
 from flambeau_prims.ops.pointwise import INTS, POINTWISE
-from flambeau_prims.promotion import Promotion, result_type
+from flambeau_prims.promotion import Promotion, is_inexact, result_type
 
 aten = torch.ops.aten
 
@@ -33,7 +33,7 @@ _OWN = frozenset(
     {
         *("abs", "neg", "sign", "bitwise_not", "logical_not", "isfinite", "add", "sub", "mul"),
         *("div", "trunc_div", "floor_div", "pow", "nextafter", "ceil", "floor", "round", "trunc"),
-        *("logical_and", "logical_or", "logical_xor"),
+        *("logical_and", "logical_or", "logical_xor", "isinf"),
     }
 )
 # Those whose kernels take a number in the operands' dtype, rounded to half precision; the others
@@ -119,6 +119,15 @@ def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return e.laid_out_by((a, b), value, common)
 
     return call
+
+
+@decomposition(aten.isinf.default)
+def isinf(x: Tensor) -> Tensor:
+    """In eager a magnitude compared with a number; a copy, false, of what has no infinity."""
+    if not is_inexact(x.dtype):
+        return e.laid_out_as(x, e.filled(x, x.shape, False, torch.bool))
+    found = elementwise(p.isinf, (x,), BOOL)
+    return e.laid_out_by((found, 1), found, torch.bool)
 
 
 _register_functions()

@@ -225,7 +225,8 @@ def lu_factor(a: TensorMeta) -> tuple[TensorMeta, TensorMeta, TensorMeta]:
 
 
 def _permutation(pivots: torch.Tensor, n: Size) -> torch.Tensor:
-    rows = torch.arange(n, device=pivots.device).expand(*pivots.shape[:-1], n).clone()
+    every = torch.arange(n, device=pivots.device).expand(*pivots.shape[:-1], n)
+    rows = every.clone(memory_format=torch.contiguous_format)
     for i in range(pivots.shape[-1]):
         other = pivots[..., i : i + 1].long() - 1
         moved = rows.gather(-1, other)

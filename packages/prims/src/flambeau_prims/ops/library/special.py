@@ -19,10 +19,12 @@ from flambeau_prims.ops.pointwise import (
     BINARY,
     FLOATS,
     INTS,
+    SAME_AS_COPIED,
     UNARY,
     PointwiseFunction,
     define_functions,
     elementwise,
+    kept_layout,
 )
 from flambeau_prims.shape_rules import TensorMeta
 
@@ -192,7 +194,7 @@ def polygamma(n: int, a: TensorMeta) -> TensorMeta:
 @_special(
     "frexp(Tensor a) -> (Tensor mantissa, Tensor exponent)",
     lambda a: tuple(torch.frexp(a)),
-    shape="both that of the operand; strides by torch's elementwise rule",
+    shape=f"both {SAME_AS_COPIED}",
     edge_cases={
         "nan": "is its own mantissa; its exponent is undefined",
         "infinity": "is its own mantissa; its exponent is undefined",
@@ -205,7 +207,7 @@ def polygamma(n: int, a: TensorMeta) -> TensorMeta:
 def frexp(a: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
     """`a = mantissa 2**exponent` with |mantissa| in [1/2, 1), the exponent an int32."""
     require(a.dtype in FLOATS, f"not defined on {a.dtype}")
-    return elementwise(a), elementwise(a, dtype=torch.int32)
+    return kept_layout(a), kept_layout(a, torch.int32)
 
 
 @_special(
