@@ -108,8 +108,10 @@ class Differentiation:
 
     def result_nodes(self) -> ResultNodes | None:
         """What puts results that depend on others on nodes of their own; None if there are none."""
-        nodes = self.plan.result_nodes
-        return ResultNodes(nodes, self.parts, self.refusal, self.kept_results) if nodes else None
+        nodes, views = self.plan.result_nodes, self.plan.views
+        if not nodes:
+            return None
+        return ResultNodes(nodes, self.parts, self.refusal, self.kept_results, views)
 
     @cached_property
     def kept_results(self) -> dict[int, int]:
