@@ -253,10 +253,10 @@ class Derivatives:
         pairs = enumerate(zip(call.cotangents, call.layouts, strict=True))
         given = [(place, x, layout) for place, (x, layout) in pairs if x is not None]
         defined, known = tuple(place for place, *_ in given), [x for _, x, _ in given]
-        pattern = (defined, tuple(map(_standing, known)), tuple(call.symbols))
-        if (*pattern, _lying(known)) not in self.compiled and len(self.compiled) >= LAYOUTS:
+        own = (defined, tuple(map(_standing, known)), tuple(call.symbols))
+        if (*own, _lying(known)) not in self.compiled and len(self.compiled) >= LAYOUTS:
             known = [as_traced(x, layout) for _, x, layout in given]
-        pattern = (*pattern, _lying(known))
+        pattern = (*own, _lying(known))
         if pattern not in self.compiled:
             with self.lock:
                 if pattern not in self.compiled:

@@ -25,6 +25,7 @@ _BY_OTHER_RULES = (
 _OTHERWISE = frozenset(f"aten::{name}" for name in _BY_OTHER_RULES.split())
 """Operators that make their result by another rule, or by several operators."""
 
+_CHANNELS_LAST = (1, 3, 2, 0)
 _NUMBER_ASIDE = ("aten::lerp", "aten::pow")
 
 
@@ -91,18 +92,17 @@ class _Operand:
 
 def _strides(shape: Sizes, operands: Sequence[_Operand], alike: bool) -> tuple[int, ...]:
     """`alike`: the operands are all of this shape."""
+    inwards = [*range(len(shape) - 1, -1, -1)]  # from the innermost dimension out
     if alike:
-        formats = [range(len(shape) - 1, -1, -1)]
-        if len(shape) == 4:
-            formats.append((1, 3, 2, 0))  # type: ignore[arg-type]
-        for order in formats:
-            if all(_lies(x, order) for x in operands):
-                return row_major(shape) if order is formats[0] else _ordered(shape, order)
+        if all(_lies(x, inwards) for x in operands):
+            return row_major(shape)
+        if len(shape) == 4 and all(_lies(x, _CHANNELS_LAST) for x in operands):
+            return _ordered(shape, _CHANNELS_LAST)
         first = operands[0].stride
         if all(x.stride == first for x in operands) and is_dense(tuple(shape), first):
             return first
     steps = [x.steps(shape) for x in operands]
-    order = [*range(len(shape) - 1, -1, -1)]  # from the innermost out
+    order = [*inwards]
     for at in range(1, len(order)):
         for other in range(at - 1, -1, -1):
             outside = _outside(shape, steps, order[other], order[at])
@@ -111,8 +111,7 @@ def _strides(shape: Sizes, operands: Sequence[_Operand], alike: bool) -> tuple[i
                 at = other
             elif outside is not None:
                 break
-    inverted = order == [*range(len(shape) - 1, -1, -1)]
-    return row_major(shape) if inverted else _ordered(shape, order)
+    return row_major(shape) if order == inwards else _ordered(shape, order)
 
 
 def _outside(shape: Sizes, steps: Iterable[Sizes], one: int, other: int) -> bool | None:
