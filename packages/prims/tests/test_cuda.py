@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from flambeau_prims import PRIMS, TensorMeta, philox
 from flambeau_prims._op import is_same_layout, metas_of
 from flambeau_prims.conformance import Decomposing, cases
+from flambeau_prims.decomp.reduction import mean
 
 pytestmark = [
     pytest.mark.gpu,
@@ -142,3 +143,13 @@ def test_training_step(dtype):
     tolerance = 1e-3 if dtype == torch.float32 else 5e-2
     for g, e in zip(got, expected, strict=True):
         assert (g - e).norm() <= tolerance * e.norm() + tolerance * 0.02, (g, e)
+
+
+@pytest.mark.parametrize("dims", [None, [0], [1]])
+def test_the_mean_of_nothing(dims):
+    x = torch.empty((0, 3), dtype=torch.complex64, device="cuda")
+    wanted = torch.mean(x) if dims is None else torch.mean(x, dims)
+    found = mean(x, dims)
+    torch.testing.assert_close(
+        torch.view_as_real(found), torch.view_as_real(wanted), equal_nan=True
+    )

@@ -344,5 +344,8 @@ AO0175: a result is a {cls}, a tensor subclass, whose gradient is of another for
 AO0176: gradients of {name} are differentiated in turn, and its caller has a result on which another
     one depends, or which its operator keeps, and with that the gradients > drop that result before,
     or return it detached
+AO0177: a result shares memory with another one or an input and its gradient goes another way
+    (through the derivative of an autograd.Function), and it or what it is a view of depends on a
+    result, whose hooks would miss a part of their gradient > return a clone of it
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

@@ -49,7 +49,37 @@ def beside(x: torch.Tensor) -> Results:
     return x.sin(), x.cos()
 
 
-PROGRAMS = [chain, long_chain, backwards, product, drawn, with_a_view, beside]
+class Viewed(torch.autograd.Function):
+    """A view whose derivative is another one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.t()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return 3 * grads[0].t()
+
+
+def viewed_by_function(x: torch.Tensor) -> Results:
+    y = x * x
+    z: torch.Tensor = Viewed.apply(y.exp())
+    return y, z, z * y
+
+
+def shared_with_function(x: torch.Tensor) -> Results:
+    y = x * x
+    z: torch.Tensor = Viewed.apply(y)
+    return y, z
+
+
+def input_by_function(x: torch.Tensor) -> Results:
+    y: torch.Tensor = Viewed.apply(x)
+    z: torch.Tensor = Viewed.apply(y)
+    return y, z
+
+
+PROGRAMS = [chain, long_chain, backwards, product, drawn, with_a_view, beside, viewed_by_function]
 MARKS: dict[str, Callable[[torch.Tensor, list[Any]], Any]] = {
     "nothing": lambda y, seen: None,
     "retain": lambda y, seen: y.retain_grad(),
@@ -96,6 +126,21 @@ def test_it_sees_the_whole_gradient(fn: Callable[..., Any]) -> None:
             outcome(fn, *case),
             msg=lambda text, case=case: f"{case} {text}",
         )
+
+
+def test_a_view_by_a_function_may_not_be_written_to() -> None:
+    x = torch.ones(2, 2, requires_grad=True)
+    for call in (viewed_by_function, aot.aot_function(viewed_by_function, aot.run_as_is)):
+        with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+            call(x)[1].mul_(2)
+
+
+@pytest.mark.parametrize("fn", [shared_with_function, input_by_function], ids=lambda x: x.__name__)
+def test_a_shared_view_by_a_function_is_refused(fn: Callable[..., Any]) -> None:
+    """The result that it depends on would miss a part of its gradient."""
+    with pytest.raises(Unsupported) as caught:
+        aot.aot_function(fn, aot.run_as_is)(torch.ones(2, 2, requires_grad=True))
+    assert caught.value.id == "AO0177"
 
 
 def test_what_is_on_a_dead_result() -> None:

@@ -72,8 +72,15 @@ def upstream(fn: Callable[..., Any], given: list[Tensor], cotangent: str) -> lis
     return sorted(seen, key=lambda item: (item[0].shape, item[0].sum()))
 
 
+def differentiated(fn: Callable[..., Any], given: list[Tensor], cotangent: str) -> list[Any]:
+    result = fn(*given)
+    grad = COTANGENTS[cotangent](result.detach())
+    found = torch.autograd.grad(result, given, grad, allow_unused=True, create_graph=True)
+    return [None if x is None else (x, x.stride(), x is grad) for x in found]
+
+
 @pytest.mark.sweep(2)
-@pytest.mark.parametrize("seen", [requested, hooked, upstream])
+@pytest.mark.parametrize("seen", [requested, hooked, upstream, differentiated])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_lie_as_in_eager(name: str, seen: Callable[..., list[Any]]) -> None:
     fn, shapes = PROGRAMS[name]

@@ -37,6 +37,16 @@ def current_backward_sequence() -> int | None:
     return None if node is None else int(node._sequence_nr())
 
 
+_WRITES_ITS_OWN = ("DistBackward", "LinalgVectorNormBackward", "NormBackward", "RenormBackward")
+
+
+def derivative_of_a_norm() -> bool:
+    """Whether the autograd node being run is that of a norm: its formula writes zeros in place to
+    what it has computed, whose strides that keeps."""
+    node = torch._C._current_autograd_node()
+    return node is not None and node.name().startswith(_WRITES_ITS_OWN)
+
+
 def node_sequence(node: Any) -> int:
     """The sequence number of an autograd node."""
     return int(node._sequence_nr())

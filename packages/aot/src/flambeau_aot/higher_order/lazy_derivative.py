@@ -42,6 +42,7 @@ from flambeau_aot.runtime.saved_values import (
     HigherCall,
     HigherOrder,
     Place,
+    as_traced,
 )
 from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
@@ -228,34 +229,40 @@ class Derivatives:
         return tuple(found)
 
     def _derived(self, call: DerivativeCall) -> Sequence[Gradient]:
-        entry = None
+        entry: Compiled | None = None
+        known: Sequence[torch.Tensor] = ()
         if call.request:
             if not self.observed:
                 self.observed = True
                 self.told(refusal(_reason(call.request), name=self.name))
         else:
-            entry = self._entry(call)
+            entry, known = self._entry(call)
         with replayed(call.streams):
             if entry is None:
                 return self._eager(call)
-            known = [item for item in call.cotangents if item is not None]
             try:
                 grads: Sequence[Gradient] = entry(*call.read, *known)
             except _NotCompiled:
                 return self._eager(call)
         return grads
 
-    def _entry(self, call: DerivativeCall) -> Compiled | None:
-        """The compiled derivative for what a call is given; None where it is run eagerly."""
-        defined = tuple(place for place, x in enumerate(call.cotangents) if x is not None)
-        known = [item for item in call.cotangents if item is not None]
-        pattern = (defined, tuple(map(_standing, known)), tuple(call.symbols))
+    def _entry(self, call: DerivativeCall) -> tuple[Compiled | None, list[torch.Tensor]]:
+        """The compiled derivative for what a call is given, and the cotangents that it takes; None
+        where it is run eagerly. Gradients lie as eager's for eight sets of layouts of cotangents;
+        others are laid out as they were traced."""
+        pairs = enumerate(zip(call.cotangents, call.layouts, strict=True))
+        given = [(place, x, layout) for place, (x, layout) in pairs if x is not None]
+        defined, known = tuple(place for place, *_ in given), [x for _, x, _ in given]
+        own = (defined, tuple(map(_standing, known)), tuple(call.symbols))
+        if (*own, _lying(known)) not in self.compiled and len(self.compiled) >= LAYOUTS:
+            known = [as_traced(x, layout) for _, x, layout in given]
+        pattern = (*own, _lying(known))
         if pattern not in self.compiled:
             with self.lock:
                 if pattern not in self.compiled:
                     entry = self._compiled_or_none([*call.read, *known], call.symbols, defined)
                     self.compiled[pattern] = entry
-        return self.compiled[pattern]
+        return self.compiled[pattern], known
 
     def _eager(self, call: DerivativeCall) -> Sequence[Gradient]:
         """The gradients by a run of the program in eager, all in one where the call says so.
@@ -448,6 +455,11 @@ def _not_compiled(*args: Any) -> Any:
 def _standing(cotangent: torch.Tensor) -> tuple[bool, bool]:
     """What autograd makes of a write to a cotangent, as a backward formula may do one."""
     return cotangent.requires_grad, cotangent.is_leaf
+
+
+def _lying(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """How tensors lie."""
+    return tuple(x.stride() for x in tensors)
 
 
 def _of_its_own(example: torch.Tensor) -> torch.Tensor:

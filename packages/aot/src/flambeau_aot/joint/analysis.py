@@ -386,7 +386,8 @@ def _written_as_view(tracer: JointTracer, result: torch.Tensor) -> bool:
     if not result.requires_grad:
         # Eager refuses to write to it what requires grad.
         return tracer.attempt.grad_mode and (made_without_grad(result) or one_of_several(result))
-    if not base.requires_grad:  # a function of autograd's own has made both, and gives the view
+    if not base.requires_grad or made_in_function(result):
+        # a function of autograd's own has made both, and gives the view; or nobody may write to it
         return False
     if not in_graph(base):
         raise refusal("AO0130")

@@ -28,6 +28,7 @@ from flambeau_aot._torch_compat import (
     assume,
     current_backward_sequence,
     decomposes_itself,
+    derivative_of_a_norm,
     expression_of,
     functionalized_again,
     has_subclass,
@@ -48,7 +49,7 @@ from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.metadata.corrections import REFUSED
 from flambeau_aot.joint.metadata.data_dependent import may_raise
-from flambeau_aot.joint.metadata.fake_metadata import FakeValues, inverse, memory_order
+from flambeau_aot.joint.metadata.fake_metadata import FakeValues, dense_order, inverse, memory_order
 from flambeau_aot.joint.nested import map_leaves, map_tensors, tensors_in
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.refusals import refusal
@@ -299,14 +300,18 @@ class JointTracer(TorchDispatchMode):
         return self._run(torch.ops.aten.scalar_tensor.default, (computed.item(),), kind)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is torch.ops.aten.bernoulli.p:
+        count, order = 1, None  # operands that are permuted
+        if func is _aten.bernoulli.p:
             order = memory_order(args[0], getattr(args[0], "fake_device", args[0].device))
-            if order is not None:
-                permute = torch.ops.aten.permute.default
-                inside = self._run(permute, (args[0], order), {})
-                return self._run(
-                    permute, (self._run(func, (inside, *args[1:]), kwargs), inverse(order)), {}
-                )
+        elif func is _aten.masked_fill.Scalar and derivative_of_a_norm():
+            dims = args[1].dim()
+            count = 2 if dims else 1
+            order = dense_order(args[0]) if dims in (0, args[0].dim()) else None
+        if order is not None:
+            permute = _aten.permute.default
+            inside = [self._run(permute, (x, order), {}) for x in args[:count]]
+            result = self._run(func, (*inside, *args[count:]), kwargs)
+            return self._run(permute, (result, inverse(order)), {})
         outside = func is torch.ops.aten.as_strided.default and self._outside(args)
         rule = self.decompositions.get(func)
         # others may take sizes as numbers, unchecked, which do not fit a few ones as their tensors

@@ -46,9 +46,10 @@ def nodes_of_results(effects: Effects, history: History) -> NodesOfResults:
     engine runs the last one first, and calls the hooks on its results then. A node of its own is
     for results that depend on others, those of one operator, and those that come after such ones
     or after a view or an input written to, which have nodes anyway. Neither a view that the
-    autograd function makes nor what it is of gets one, and no edge leads to what these depend on,
-    nor to a result that the program itself puts a hook on. Raises Unsupported for an input written
-    to that keeps its gradient: it keeps that of the value written."""
+    autograd function makes nor what it is of gets one, and no edge leads to a result that the
+    program itself puts a hook on. Raises Unsupported where such a view, or what it is of, depends
+    on a result: hooks on that would miss a part of its gradient; and for an input written to that
+    keeps its gradient: it keeps that of the value written."""
     primals = effects.primals
     # a view that the autograd function makes would not be one of what another node gives
     whole = {item.output for item in effects.inside}
@@ -58,9 +59,9 @@ def nodes_of_results(effects: Effects, history: History) -> NodesOfResults:
     fixed = {node for _, node in bound}
     targets = _targets(effects, history)
     behind = _targets_reached(history, targets)
-    without = frozenset().union(*(behind[node] for node in fixed))
-    behind = {node: found - without for node, found in behind.items()}
-    for target in targets.keys() - without:
+    if any(behind[node] for node in fixed):
+        raise refusal("AO0177")
+    for target in targets:
         if target < 0 and ~target < len(primals) and primals[~target].retains_grad:
             raise refusal("AO0132")
     outside = _nodes_outside(effects)

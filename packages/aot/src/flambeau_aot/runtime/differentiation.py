@@ -33,7 +33,7 @@ from flambeau_aot.runtime.saved_values import (
     DerivativeCall,
     Freed,
     HigherOrder,
-    as_traced,
+    as_it_lies,
     harmless,
     laid_as,
 )
@@ -108,8 +108,10 @@ class Differentiation:
 
     def result_nodes(self) -> ResultNodes | None:
         """What puts results that depend on others on nodes of their own; None if there are none."""
-        nodes = self.plan.result_nodes
-        return ResultNodes(nodes, self.parts, self.refusal, self.kept_results) if nodes else None
+        nodes, views = self.plan.result_nodes, self.plan.views
+        if not nodes:
+            return None
+        return ResultNodes(nodes, self.parts, self.refusal, self.kept_results, views)
 
     @cached_property
     def kept_results(self) -> dict[int, int]:
@@ -211,16 +213,16 @@ class Differentiation:
         for n, item in enumerate(crossing.late):
             known[item.primal] = ctx.late[n]
         symbols = ctx.symbols if self.plan.inputs.symbols or crossing.sizes else ()
-        cotangents = [
-            None if item is None else as_traced(item, layout.at(symbols))
-            for item, layout in zip(given, crossing.tangents, strict=True)
-        ]
+        layouts = [layout.at(symbols) for layout in crossing.tangents]
+        cotangents = list(map(as_it_lies, given, layouts))
         streams_before = ctx.streams if higher.draws else ()
         main = ctx if self.once and torch.is_grad_enabled() else None
         read = [known[index] for index in higher.handed]
         assert higher.call is not None
         sizes = symbols[: len(self.plan.inputs.symbols)]
-        return higher.call(DerivativeCall(read, cotangents, streams_before, sizes, request, main))
+        return higher.call(
+            DerivativeCall(read, cotangents, streams_before, sizes, layouts, request, main)
+        )
 
     def differentiable(
         self, ctx: Any, given: Sequence[Any], request: Request | None = None
@@ -242,7 +244,8 @@ class Differentiation:
     def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:
         """The gradients laid out as eager's are for these cotangents, if anyone sees it: of one
         that a leaf takes without hooks, only what it is a part of is seen, for the leaf lays it out
-        as itself. Those of sizes by data lie as traced."""
+        as itself, but for the strides of dimensions of one: those of an input are. Those of sizes
+        by data lie as traced."""
         if self.higher is None or self.higher.layouts is None or self.crossing.sizes:
             return found
         symbols = ctx.symbols if self.plan.inputs.symbols else ()
@@ -252,9 +255,11 @@ class Differentiation:
         if not plain or all(x.stride() == own.stride for x, own in pairs):
             return found
         ends = enumerate(zip(ctx.next_functions, found, strict=False))
-        parts = self.crossing.parts
+        parts, static = self.crossing.parts, self.plan.inputs.static
         seen = any(
-            x is not None and (place in parts or sees_layout(end)) for place, ((end, _), x) in ends
+            x is not None
+            and (place in parts or sees_layout(end) or (place >= static and 1 in x.shape))
+            for place, ((end, _), x) in ends
         )
         if pass_accumulates() and not seen:
             return found

@@ -10,7 +10,7 @@ is requested, what other results give to it is sent along them, and the compiled
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import (
+    as_view,
     current_backward_pass,
     hooked,
     pass_accumulates,
@@ -88,14 +89,19 @@ class ResultNodes:
     """Puts the results of one compiled program on nodes of their own.
 
     refusal: why `parts` gives none, "" where it does. kept: results that eager keeps for the
-    backward pass, each with the output that it is.
+    backward pass, each with the output that it is. views: outputs that are views.
     """
 
     def __init__(
-        self, nodes: Sequence[ResultNode], parts: Parts, refusal: str, kept: Mapping[int, int]
+        self,
+        nodes: Sequence[ResultNode],
+        parts: Parts,
+        refusal: str,
+        kept: Mapping[int, int],
+        views: Container[int],
     ) -> None:
         self.kept = kept
-        self.functions = [(node, _function(node, parts, refusal)) for node in nodes]
+        self.functions = [(node, _function(node, parts, refusal, views)) for node in nodes]
 
     def attach(
         self, outputs: list[Any], result: Callable[[int, Sequence[Any]], torch.Tensor]
@@ -124,12 +130,16 @@ def _count(tensor: torch.Tensor) -> int:
     return len(tensor._backward_hooks or ())
 
 
-def _function(node: ResultNode, parts: Parts, refusal: str) -> type[torch.autograd.Function]:
+def _function(
+    node: ResultNode, parts: Parts, refusal: str, views: Container[int]
+) -> type[torch.autograd.Function]:
     count = len(node.outputs)
+    is_view = [at in views for at in node.outputs]
 
     def forward(ctx: Any, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        return tuple(tensor.detach() for tensor in given[:count])
+        own = zip(given[:count], is_view, strict=True)
+        return tuple(as_view(x.detach()) if view else x.detach() for x, view in own)
 
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         main = ctx.next_functions[0][0]

@@ -102,15 +102,16 @@ class DerivativeCall:
     """What a derivative of higher order is given in one backward pass.
 
     read: the primals that are handed over, with their history. streams: the random streams as they
-    were before the program ran. symbols: values of the open sizes. request: what is wanted where
-    results depend on others. main: the node of the call, where its backward part must run once for
-    all gradients of a backward pass.
+    were before the program ran. symbols: values of the open sizes. layouts: those that cotangents
+    were traced with. request: what is wanted where results depend on others. main: the node of the
+    call, where its backward part must run once for all gradients of a backward pass.
     """
 
     read: Sequence[torch.Tensor]
     cotangents: Sequence[Gradient]
     streams: Streams
     symbols: Sequence[int] = ()
+    layouts: Sequence[TensorLayout] = ()
     request: Request | None = None
     main: Any = None
 
@@ -152,6 +153,13 @@ def as_traced(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor:
     return layout.empty().copy_(value)
 
 
+def as_it_lies(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor | None:
+    """A cotangent as it is, where only its strides are others than those of the traced one."""
+    if value is None or (value.layout == torch.strided and value.dtype == layout.dtype):
+        return value if value is None else value.resolve_conj().resolve_neg()
+    return as_traced(value, layout)
+
+
 def laid_as(
     found: Sequence[Gradient], places: Sequence[GradientLayout], given: Sequence[Gradient]
 ) -> tuple[Gradient, ...]:
@@ -165,8 +173,11 @@ def laid_as(
     def laid(value: Gradient, place: GradientLayout) -> Gradient:
         if isinstance(place, int):
             return given[place]
-        if value is None or place is None or place.owner not in moved:
+        if value is None or place is None:
             return value
+        if place.owner not in moved:
+            same = value.stride() == place.stride  # but of dimensions of one
+            return value if same else value.detach().as_strided(value.shape, place.stride)
         key = id(value), place
         if key not in made:
             made[key] = _laid(value, place, memories, given)

@@ -84,11 +84,14 @@ def mean(
     if not is_inexact(result):
         return NotImplemented
     wide = e.cast(e.cast(x, result), compute_dtype(result))
-    if result.is_complex and x.device.type != "cpu":  # the CPU divides by a complex number
-        parts = (mean(part(wide), dim, keepdim) for part in (p.real, p.imag))
-        return e.cast(p.complex(*parts), result)
-    total = reduced(p.sum, wide, dim, keepdim)
     number = e.count(x.shape, canonical_dims(dim, x.ndim))
+    if result.is_complex and x.device.type != "cpu":  # the CPU divides by a complex number
+        # elsewhere the mean of nothing is a real NaN
+        imaginary = reduced(p.sum, p.imag(wide), dim, keepdim)
+        if number != 0:
+            imaginary = e.div(imaginary, e.as_number(number))
+        return e.cast(p.complex(mean(p.real(wide), dim, keepdim), imaginary), result)
+    total = reduced(p.sum, wide, dim, keepdim)
     return e.cast(e.div(total, e.as_number(number)), result)
 
 

@@ -18,6 +18,7 @@ import torch
 from flambeau_aot._torch_compat import data_symbols, hint
 from flambeau_aot._torch_compat.tensors import SCALES_BY_WHOLE_EXPONENTS
 from flambeau_aot.inputs.memory_overlap import expanded
+from flambeau_aot.joint.metadata.pointwise_layouts import by_operands
 from flambeau_aot.sizes import is_symbolic, same_sizes
 
 Layout = Callable[[Sequence[Any]], Sequence[Any]]
@@ -159,7 +160,14 @@ def _by_operands(*places: int) -> Correction:
 
     def correct(args: Args, device: torch.device) -> Corrected:
         tensors = [args[place] for place in places if isinstance(args[place], torch.Tensor)]
-        return {} if len(tensors) < 2 else {0: KernelCorrection(laid=_as_made(torch.add, *tensors))}
+        if len(tensors) < 2:
+            return {}
+        made = _as_made(torch.add, *tensors)
+        return {
+            0: KernelCorrection(
+                laid=None if made is None else lambda x: by_operands(tensors, x) or made(x)
+            )
+        }
 
     return correct
 

@@ -28,6 +28,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.inputs.memory_overlap import bare, is_dense
 from flambeau_aot.joint.metadata.corrections import CORRECTIONS, KernelCorrection, contiguous
+from flambeau_aot.joint.metadata.pointwise_layouts import iterated
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import has_symbols, symbolic_parts
@@ -113,13 +114,20 @@ class FakeValues:
         else:
             result = self.mode.__torch_dispatch__(func, (), args, kwargs)
         correct = CORRECTIONS.get(func._schema.name)
+        told: Mapping[int, KernelCorrection] = {}
         if correct is not None:
             several = isinstance(result, (list, tuple))
             parts = list(result) if several else [result]
             made = [part for part in parts if part is not None]  # those that the mask wants
             if made:
-                self._correct(parts, correct(args, made[0].fake_device))
+                told = correct(args, made[0].fake_device)
+                self._correct(parts, told)
             result = tuple(parts) if several else parts[0]
+        if not told and torch.Tag.pointwise in func.tags and isinstance(result, FakeTensor):
+            laid = iterated(func, args, result)
+            if laid is not None and laid != tuple(result.stride()):
+                shape, _, offset, dtype, device = self.key_of(result)
+                result = self._make((shape, laid, offset, dtype, device))
         if key is not None:
             described = self._describe(result)
             if described is not None:
@@ -264,10 +272,15 @@ def _kind(value: list[Any] | tuple[Any, ...]) -> type[list[Any]] | type[tuple[An
 
 def memory_order(value: torch.Tensor, device: torch.device) -> list[int] | None:
     """The dimensions of a tensor in the order of its memory; None where nothing depends on it."""
+    if device.type == "cpu" and not _drawn_by_memory():
+        return None
+    return dense_order(value)
+
+
+def dense_order(value: torch.Tensor) -> list[int] | None:
+    """The same of any device; None of a tensor that has gaps or is contiguous."""
     shape, stride = tuple(value.shape), tuple(value.stride())
     if value.is_contiguous() or not is_dense(shape, stride):
-        return None
-    if device.type == "cpu" and not _drawn_by_memory():
         return None
     return sorted(range(value.dim()), key=lambda dim: (-stride[dim], dim))
 

@@ -1,0 +1,147 @@
+"""The strides that torch's iterator over elements gives to a result.
+
+In: the operands of a pointwise operator. Out: the strides of its result, where they have dimensions
+of one element or none, of which descriptions without data say something else.
+Invariant: nothing is said of open sizes, nor of operands that a kernel copies before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flambeau_aot.inputs.memory_overlap import is_dense
+
+Sizes = Sequence[int]
+
+_BY_OTHER_RULES = (
+    "clone conj_physical deg2rad hardtanh isfinite isinf masked_fill mvlgamma nan_to_num positive"
+    " rad2deg relu6"
+)
+_OTHERWISE = frozenset(f"aten::{name}" for name in _BY_OTHER_RULES.split())
+"""Operators that make their result by another rule, or by several operators."""
+
+_CHANNELS_LAST = (1, 3, 2, 0)
+_NUMBER_ASIDE = ("aten::lerp", "aten::pow")
+
+
+def row_major(shape: Sizes) -> tuple[int, ...]:
+    """Strides in the order of dimensions; one without elements counts as one."""
+    return _ordered([max(size, 1) for size in shape], range(len(shape) - 1, -1, -1))
+
+
+def iterated(func: Any, args: Sequence[Any], result: torch.Tensor) -> tuple[int, ...] | None:
+    """The strides of the result of a pointwise operator; None where they are as described."""
+    name, _, overload = func.name().partition(".")
+    if name in _OTHERWISE or result.layout != torch.strided:
+        return None
+    # a number that becomes a tensor is an operand of another shape
+    declared = zip(func._schema.arguments, args, strict=False)
+    wrapped = "scalar" in overload.lower() and name not in _NUMBER_ASIDE
+    wrapped |= any(str(x.type) == "Tensor" and isinstance(n, (int, float)) for x, n in declared)
+    given = [x for x in args if isinstance(x, torch.Tensor)]
+    return by_operands(given, result.shape, {result.dtype}, wrapped)
+
+
+def by_operands(
+    given: Sequence[torch.Tensor],
+    shape: Sequence[Any],
+    dtypes: AbstractSet[torch.dtype] = frozenset(),
+    wrapped: bool = False,
+) -> tuple[int, ...] | None:
+    """The same of these operands, in their order. dtypes: of the result; wrapped: a number is
+    another operand."""
+    numbers = [n for x in given for n in (*x.shape, *x.stride())]
+    if not all(isinstance(n, int) for n in (*numbers, *shape)):
+        return None
+    if all(n > 1 for x in given for n in x.shape) or not shape:
+        return None
+    dtypes = {x.dtype for x in given if x.dim()} | dtypes
+    if len(dtypes - {torch.bool}) > 1 and not all(
+        is_dense(tuple(x.shape), tuple(x.stride())) for x in given
+    ):
+        return None  # they may be converted first
+    if tuple(torch.broadcast_shapes(*(x.shape for x in given))) != tuple(shape):
+        return None
+    operands = [_Operand.of(x, len(shape)) for x in given]
+    return _strides(shape, operands, not wrapped and len({tuple(x.shape) for x in given}) == 1)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """The sizes and strides of an operand, leading dimensions of one before them."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @classmethod
+    def of(cls, x: torch.Tensor, dims: int) -> _Operand:
+        """That of a tensor."""
+        missing = dims - x.dim()
+        return cls((1,) * missing + tuple(x.shape), (0,) * missing + tuple(x.stride()))
+
+    def steps(self, shape: Sizes) -> tuple[int, ...]:
+        """The strides, 0 along dimensions that it is repeated in."""
+        known = zip(self.shape, self.stride, shape, strict=True)
+        return tuple(0 if own == 1 and size != 1 else step for own, step, size in known)
+
+
+def _strides(shape: Sizes, operands: Sequence[_Operand], alike: bool) -> tuple[int, ...]:
+    """`alike`: the operands are all of this shape."""
+    inwards = [*range(len(shape) - 1, -1, -1)]  # from the innermost dimension out
+    if alike:
+        if all(_lies(x, inwards) for x in operands):
+            return row_major(shape)
+        if len(shape) == 4 and all(_lies(x, _CHANNELS_LAST) for x in operands):
+            return _ordered(shape, _CHANNELS_LAST)
+        first = operands[0].stride
+        if all(x.stride == first for x in operands) and is_dense(tuple(shape), first):
+            return first
+    steps = [x.steps(shape) for x in operands]
+    order = [*inwards]
+    for at in range(1, len(order)):
+        for other in range(at - 1, -1, -1):
+            outside = _outside(shape, steps, order[other], order[at])
+            if outside:
+                order[other], order[at] = order[at], order[other]
+                at = other
+            elif outside is not None:
+                break
+    return row_major(shape) if order == inwards else _ordered(shape, order)
+
+
+def _outside(shape: Sizes, steps: Iterable[Sizes], one: int, other: int) -> bool | None:
+    """Whether the first dimension belongs outside of the second; None where no operand says."""
+    for own in steps:
+        if own[one] and own[other]:
+            if own[one] != own[other]:
+                return own[one] > own[other]
+            if shape[one] > shape[other]:
+                return True
+    return None
+
+
+def _lies(x: _Operand, order: Sequence[int]) -> bool:
+    """Whether an operand is dense in this order, from the innermost dimension out."""
+    if 0 in x.shape:
+        return True
+    expected = 1
+    for dim in order:
+        if x.shape[dim] != 1:
+            if x.stride[dim] != expected:
+                return False
+            expected *= x.shape[dim]
+    return True
+
+
+def _ordered(shape: Sizes, order: Iterable[int]) -> tuple[int, ...]:
+    """Dense strides in this order, from the innermost dimension out."""
+    strides, step = [1] * len(shape), 1
+    for dim in order:
+        strides[dim] = step
+        step *= shape[dim]
+    return tuple(strides)
