@@ -55,6 +55,7 @@ from flambeau_capture.values.functions.call_rules import (
     answers,
     breaks,
     constant,
+    describe_call,
     evaluate_call,
     handles,
     knowing,
@@ -104,27 +105,39 @@ spread(
 )
 
 
-def _new_signature(target: Value) -> inspect.Signature:
+#: attributes of functions by which a signature is another's than the code's
+_OTHER_SIGNATURES = ("__wrapped__", "__signature__")
+
+
+def _new_signature(tx: Tracer, target: Value) -> inspect.Signature:
+    """The signature of a function that the frame has made or changed."""
     fn = target.function if isinstance(target, MethodValue) else target
-    if not isinstance(fn, FunctionValue) or "__wrapped__" in fn.attributes:
+    if not isinstance(fn, FunctionValue) or any(
+        name in fn.attributes or hasattr(fn.real, name) for name in _OTHER_SIGNATURES
+    ):
         raise Break("FB0005", f"inspect.signature of {target.describe()}")
+    shown = tx.get_attr(fn, "__annotations__")
     with needing("FB0005", lambda _: f"inspect.signature of {target.describe()}"):
         defaults = tuple(value.as_python() for value in fn.defaults())
         named = {name: value.as_python() for name, value in fn.kwdefaults().items()}
+        annotations = shown.as_python()
     cells = tuple(types.CellType() for _ in fn.code.co_freevars)
     made = types.FunctionType(fn.code, {}, fn.name, defaults or None, cells or None)
     made.__kwdefaults__ = named or None
+    made.__annotations__ = annotations
     return inspect.signature(made)
 
 
 @handles(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 1 or kwargs:
+        raise Break("FB0005", describe_call(inspect.signature, args))
     target = args[0]
     fn: Any = target.function if isinstance(target, MethodValue) else target
     try:
         found = inspect.signature(fn.as_python())
     except NotConcrete:
-        found = _new_signature(target)
+        found = _new_signature(tx, target)
     if isinstance(target, MethodValue):
         found = found.replace(parameters=list(found.parameters.values())[1:])
     return tx.wrap(found, ConstantSource(found, "signature"))

@@ -220,10 +220,12 @@ _ELSE = frozenset({"__iter__", "__repr__", "__hash__", "__eq__", "__ne__", "__lt
                    "__gt__", "__ge__"})  # fmt: skip
 
 
-def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
-    """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers."""
+def is_subclass(tx: Tracer, python_class: type, kind: type, by_bases: bool = False) -> bool:
+    """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers.
+    by_bases: whatever the metaclass says."""
     try:
-        answer = issubclass(python_class, kind)
+        derived = any(base is kind for base in python_class.__mro__)
+        answer = derived if by_bases else issubclass(python_class, kind)
     except TypeError as error:  # a protocol of more than methods, a class that refuses
         tx.raise_error(TypeError, *error.args)
     assume_bases(tx, python_class)
