@@ -117,8 +117,8 @@ answers(
         repr: lambda tx, args, kwargs: Constant(text_of(tx, args[0], "__repr__")),
         ascii: lambda tx, args, kwargs: Constant(_ascii(tx, args[0])),
         format: lambda tx, args, kwargs: Constant(format_value(tx, args[0], _spec(tx, *args[1:]))),
-        setattr: lambda tx, args, kwargs: args[0].set_attr(tx, _name_of(args[1]), args[2]),
-        delattr: lambda tx, args, kwargs: args[0].del_attr(tx, _name_of(args[1])),
+        setattr: lambda tx, args, kwargs: tx.set_attr(args[0], _name_of(args[1]), args[2]),
+        delattr: lambda tx, args, kwargs: tx.del_attr(args[0], _name_of(args[1])),
     }
 )
 

@@ -560,5 +560,6 @@ DictValue.methods = {
     "__init__": _init,
     "__ior__": _ior,
     "clear": lambda s, tx, a, k: s.clear(tx),
+    "fromkeys": lambda s, tx, a, k: tx.call(tx.get_attr(tx.wrap_new(s.cls), "fromkeys"), a, k),
     "move_to_end": _move_to_end,
 }

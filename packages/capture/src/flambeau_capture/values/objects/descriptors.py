@@ -34,6 +34,7 @@ SHOWN_PARTS: dict[type, tuple[str, ...]] = {
 _ACCESSORS = {"__get__": "__getattribute__", "__set__": "__setattr__", "__delete__": "__delattr__"}
 _IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _WORDS = ("__name__", "__qualname__", "__objclass__", "__doc__")
+_PLACES = ("getter", "setter", "deleter")
 _BY_PROPERTY = {"__get__": "fget", "__set__": "fset", "__delete__": "fdel"}
 
 
@@ -57,6 +58,8 @@ class DescriptorValue(OpaqueValue):
         return super().get_attr(tx, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if self.cls is property and name in _PLACES and len(args) == 1 and not kwargs:
+            return self._with(tx, name, args[0])
         if name not in _ACCESSORS or kwargs or not args or isinstance(self.real, _BOUND):
             return super().call_method(tx, name, args, kwargs)
         owner, *given = args
@@ -78,6 +81,15 @@ class DescriptorValue(OpaqueValue):
         else:
             owner.del_attr(tx, attribute)
         return Constant(None)
+
+    def _with(self, tx: Tracer, name: str, part: Value) -> Value:
+        """`C.p.setter(part)`: another property, with the words of this one."""
+        parts = [self.get_attr(tx, shown) for shown in SHOWN_PARTS[property]]
+        parts[_PLACES.index(name)] = part
+        words = self.real.__doc__
+        if words != getattr(self.real.fget, "__doc__", None):
+            parts.append(tx.wrap(words, Attr(self.source, "__doc__")))
+        return tx.call(tx.wrap_new(property), parts, {})
 
     def _by_property(self, tx: Tracer, name: str, owner: Value, given: Args) -> Value:
         function = getattr(self.real, _BY_PROPERTY[name])
