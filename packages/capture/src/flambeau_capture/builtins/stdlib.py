@@ -44,7 +44,7 @@ from flambeau_capture.values.base import (
     needing,
     objects_of,
 )
-from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
 from flambeau_capture.values.functions.call_rules import (
@@ -69,7 +69,7 @@ from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import FrozenValue
-from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.registry import itself, trusted_name, wraps_type
 
 
 def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
@@ -128,6 +128,31 @@ def _new_signature(tx: Tracer, target: Value) -> inspect.Signature:
     return inspect.signature(made)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _HasSignature:
+    """A guard's question: the same parameters, the same objects as defaults and annotations."""
+
+    known: list[Any]
+
+    def __call__(self, called: Any) -> bool:
+        try:
+            found = _flat(inspect.signature(called))
+        except (TypeError, ValueError):
+            return False
+        return len(found) == len(self.known) and all(map(_alike, self.known, found))
+
+
+def _flat(signature: inspect.Signature) -> list[Any]:
+    parameters = signature.parameters.values()
+    parts = [part for p in parameters for part in (p.name, p.kind, p.default, p.annotation)]
+    parts.append(signature.return_annotation)
+    return [repr(part) if isinstance(part, list | dict | set) else part for part in parts]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in LITERALS and one == other)
+
+
 @handles(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1 or kwargs:
@@ -135,9 +160,19 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
     fn: Any = target.function if isinstance(target, MethodValue) else target
     try:
-        found = inspect.signature(fn.as_python())
+        plain = fn.as_python()
+        found = inspect.signature(plain)
     except NotConcrete:
         found = _new_signature(tx, target)
+    else:
+        if not trusted_name(getattr(plain, "__module__", None) or ""):
+            where = fn.base() if isinstance(fn, FunctionValue) else fn.source
+            tx.guard(
+                where or itself(plain, "what has a signature"),
+                "CALL",
+                _HasSignature(_flat(found)),
+                f"has the signature {found}",
+            )
     if isinstance(target, MethodValue):
         found = found.replace(parameters=list(found.parameters.values())[1:])
     return tx.wrap(found, ConstantSource(found, "signature"))

@@ -2,6 +2,8 @@
 checks, signatures. Generated: each use of each, of classes of the program and of classes that the
 frame makes."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -109,3 +111,39 @@ def answer(text, wrap):
 def test_uses(capture, case, made):
     text = program(case[1], made)
     assert answer(text, capture) == answer(text, lambda fn: fn)
+
+
+CHANGES = {
+    "defaults": lambda h, C: setattr(h, "__defaults__", (5, [1])),
+    "what a default holds": lambda h, C: h.__defaults__[1].append(2),
+    "keywords": lambda h, C: setattr(h, "__kwdefaults__", {"k": 7}),
+    "a keyword": lambda h, C: h.__kwdefaults__.update(k=8),
+    "annotations": lambda h, C: setattr(h, "__annotations__", {"a": float}),
+    "an annotation": lambda h, C: h.__annotations__.update(c=bool),
+    "a signature": lambda h, C: setattr(h, "__signature__", inspect.signature(lambda q: 1)),
+    "what it wraps": lambda h, C: setattr(h, "__wrapped__", lambda r: 1),
+    "a method's default": lambda h, C: setattr(C.m, "__defaults__", (3,)),
+    "how it is made": lambda h, C: setattr(C, "__init__", lambda self, z=3: None),
+    "the class's own": lambda h, C: setattr(C, "__signature__", inspect.signature(lambda q: 1)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_signatures_change_between_calls(capture, change):
+    def h(a, b: int = 1, c=[0], *, k=2) -> str:  # noqa: B006 - it is written to
+        return b
+
+    class C:
+        def __init__(self, a=1):
+            pass
+
+        def m(self, a=1):
+            return a
+
+    def fn(x):
+        return x + 1, [str(inspect.signature(one)) for one in (h, C, C.m, C().m)]
+
+    compiled = capture(fn)
+    assert compiled(torch.ones(1))[1] == fn(torch.ones(1))[1]
+    CHANGES[change](h, C)
+    assert compiled(torch.ones(1))[1] == fn(torch.ones(1))[1]

@@ -44,6 +44,8 @@ def is_of_tensors(obj: Any) -> bool:
 
 
 class DescriptorValue(OpaqueValue):
+    source: Source
+
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in _ACCESSORS and hasattr(self.cls, name):
             if is_of_tensors(self.real):
