@@ -117,8 +117,8 @@ answers(
         repr: lambda tx, args, kwargs: Constant(text_of(tx, args[0], "__repr__")),
         ascii: lambda tx, args, kwargs: Constant(_ascii(tx, args[0])),
         format: lambda tx, args, kwargs: Constant(format_value(tx, args[0], _spec(tx, *args[1:]))),
-        setattr: lambda tx, args, kwargs: args[0].set_attr(tx, _name_of(args[1]), args[2]),
-        delattr: lambda tx, args, kwargs: args[0].del_attr(tx, _name_of(args[1])),
+        setattr: lambda tx, args, kwargs: tx.set_attr(args[0], _name_of(args[1]), args[2]),
+        delattr: lambda tx, args, kwargs: tx.del_attr(args[0], _name_of(args[1])),
     }
 )
 
@@ -158,18 +158,22 @@ def _is_one(tx: Tracer, value: Value, plain: Any) -> bool:
         return True
     if isinstance(value, TensorValue) and type(kind).__name__ == "tensortype":
         return bool(value.fake.type() == f"{kind.__module__}.{kind.__name__}")
+    checks = find_in_class(type(kind), "__instancecheck__")
+    by_bases = checks is not None and checks[0] is type  # whatever `issubclass` says
     asked = _by_metaclass(tx, kind, "__instancecheck__", value)
+    if asked is None and checks is not None and checks[0] is abc.ABCMeta:
+        asked = _by_metaclass(tx, kind, "__subclasscheck__", tx.wrap_new(value.cls))
     if asked is not None:
         return asked
-    if isinstance(value, OpaqueValue) and is_subclass(tx, type(value.real), kind) is not (
+    if isinstance(value, OpaqueValue) and is_subclass(tx, type(value.real), kind, by_bases) is not (
         found := isinstance(value.real, kind)
     ):
         return found  # what says so is its `__class__`: it is the object that is guarded
-    found = is_subclass(tx, value.cls, kind)
+    found = is_subclass(tx, value.cls, kind, by_bases)
     if found or not isinstance(value, ObjectValue) or not _says_its_class(value.cls):
         return found
     said = _found(tx, value, "__class__")
-    return isinstance(said, ClassValue) and is_subclass(tx, said.python_class, kind)
+    return isinstance(said, ClassValue) and is_subclass(tx, said.python_class, kind, by_bases)
 
 
 def _says_its_class(kind: type) -> bool:

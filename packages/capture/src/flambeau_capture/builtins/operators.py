@@ -290,6 +290,10 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
             return answer
         own = receiver.special(tx, method) or _has_python_method(receiver, method)
         if not isinstance(receiver, ObjectValue) and not own:
+            if symbol == "|" and isinstance(receiver, DictValue):
+                merged = receiver.call_method(tx, method, [argument], {})
+                if not declined(merged):
+                    return merged
             continue
         if symbol == "!=" and _only_equality(tx, receiver):
             found = call_special(tx, receiver, "__eq__", [argument])
@@ -303,6 +307,8 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
             continue
         elif (payload.cls, method) in CONTAINER_METHODS:
             found = receiver.call_method(tx, method, [argument], {})
+        elif symbol == "%" and receiver is left and _is_text(payload):
+            found = _formatted(tx, left, payload, right, asked)
         else:
             if symbol == "*" and receiver.special(tx, "__index__"):
                 continue  # it is no sequence that is repeated, but may be how often
@@ -319,6 +325,16 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
         if not declined(found):
             return found
     return None
+
+
+def _formatted(tx: Tracer, left: Value, text: Constant, right: Value, asked: str) -> Value:
+    """An instance of text with `%`: the class of what it is given is not looked at first."""
+    found = _known(tx, "%", text, right, asked)
+    if found is None:
+        raise Break("FB0009", f"{left.describe()} % {right.describe()}")
+    mark: Any = "%" if isinstance(text.value, str) else b"%"
+    as_it_is = isinstance(text.value, str) and text.value and mark not in text.value
+    return left if as_it_is else found
 
 
 def _by_built_in(
@@ -411,6 +427,9 @@ def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> V
             return Constant(symbol == "!=")
         return None
     name = OPERATORS[symbol][1]
+    if symbol == "|" and isinstance(right, DictValue) and isinstance(left, DictValue):
+        if left.cls is dict and right.cls is not dict:
+            left, right, name = right, left, "__ror__"
     if isinstance(left, DictValue) and symbol == "!=":
         equal = left.call_method(tx, "__eq__", [right], {})
         known = isinstance(equal, Constant) and isinstance(equal.value, bool)

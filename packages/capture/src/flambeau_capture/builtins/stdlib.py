@@ -44,7 +44,7 @@ from flambeau_capture.values.base import (
     needing,
     objects_of,
 )
-from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
 from flambeau_capture.values.functions.call_rules import (
@@ -55,6 +55,7 @@ from flambeau_capture.values.functions.call_rules import (
     answers,
     breaks,
     constant,
+    describe_call,
     evaluate_call,
     handles,
     knowing,
@@ -68,7 +69,7 @@ from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import FrozenValue
-from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.registry import itself, trusted_name, wraps_type
 
 
 def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
@@ -104,27 +105,74 @@ spread(
 )
 
 
-def _new_signature(target: Value) -> inspect.Signature:
+#: attributes of functions by which a signature is another's than the code's
+_OTHER_SIGNATURES = ("__wrapped__", "__signature__")
+
+
+def _new_signature(tx: Tracer, target: Value) -> inspect.Signature:
+    """The signature of a function that the frame has made or changed."""
     fn = target.function if isinstance(target, MethodValue) else target
-    if not isinstance(fn, FunctionValue) or "__wrapped__" in fn.attributes:
+    if not isinstance(fn, FunctionValue) or any(
+        name in fn.attributes or hasattr(fn.real, name) for name in _OTHER_SIGNATURES
+    ):
         raise Break("FB0005", f"inspect.signature of {target.describe()}")
+    shown = tx.get_attr(fn, "__annotations__")
     with needing("FB0005", lambda _: f"inspect.signature of {target.describe()}"):
         defaults = tuple(value.as_python() for value in fn.defaults())
         named = {name: value.as_python() for name, value in fn.kwdefaults().items()}
+        annotations = shown.as_python()
     cells = tuple(types.CellType() for _ in fn.code.co_freevars)
     made = types.FunctionType(fn.code, {}, fn.name, defaults or None, cells or None)
     made.__kwdefaults__ = named or None
+    made.__annotations__ = annotations
     return inspect.signature(made)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _HasSignature:
+    """A guard's question: the same parameters, the same objects as defaults and annotations."""
+
+    known: list[Any]
+
+    def __call__(self, called: Any) -> bool:
+        try:
+            found = _flat(inspect.signature(called))
+        except (TypeError, ValueError):
+            return False
+        return len(found) == len(self.known) and all(map(_alike, self.known, found))
+
+
+def _flat(signature: inspect.Signature) -> list[Any]:
+    parameters = signature.parameters.values()
+    parts = [part for p in parameters for part in (p.name, p.kind, p.default, p.annotation)]
+    parts.append(signature.return_annotation)
+    return [repr(part) if isinstance(part, list | dict | set) else part for part in parts]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in LITERALS and one == other)
 
 
 @handles(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 1 or kwargs:
+        raise Break("FB0005", describe_call(inspect.signature, args))
     target = args[0]
     fn: Any = target.function if isinstance(target, MethodValue) else target
     try:
-        found = inspect.signature(fn.as_python())
+        plain = fn.as_python()
+        found = inspect.signature(plain)
     except NotConcrete:
-        found = _new_signature(target)
+        found = _new_signature(tx, target)
+    else:
+        if not trusted_name(getattr(plain, "__module__", None) or ""):
+            where = fn.base() if isinstance(fn, FunctionValue) else fn.source
+            tx.guard(
+                where or itself(plain, "what has a signature"),
+                "CALL",
+                _HasSignature(_flat(found)),
+                f"has the signature {found}",
+            )
     if isinstance(target, MethodValue):
         found = found.replace(parameters=list(found.parameters.values())[1:])
     return tx.wrap(found, ConstantSource(found, "signature"))

@@ -63,7 +63,12 @@ from flambeau_capture.values.functions.variables import GlobalsScope
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.coroutines import generator_of
 from flambeau_capture.values.iterators.generators import GeneratorValue
-from flambeau_capture.values.objects.attributes import ask_length_hint, assume_entry, lacks
+from flambeau_capture.values.objects.attributes import (
+    ask_length_hint,
+    assume_entry,
+    lacks,
+    refuse_assignment,
+)
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import (
     ExceptionValue,
@@ -398,6 +403,14 @@ class SymbolicTracer(Assumptions):
         if self.heap.reads is not None:
             self.heap.reads(obj, name, found)
         return found
+
+    def set_attr(self, obj: Value, name: str, value: Value) -> None:
+        refuse_assignment(self, obj, setattr, name, None)
+        obj.set_attr(self, name, value)
+
+    def del_attr(self, obj: Value, name: str) -> None:
+        refuse_assignment(self, obj, delattr, name)
+        obj.del_attr(self, name)
 
     def _of_attribute(
         self, obj: Value, name: str, error: Value, raised: UserError | None = None

@@ -37,6 +37,7 @@ from flambeau_capture.values.objects import (
     nn_modules,  # noqa: F401 - each registers what it wraps
 )
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.descriptors import is_of_tensors
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import (
     assume_there,
@@ -97,7 +98,8 @@ def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
     if (
         isinstance(obj, types.BuiltinFunctionType | types.MethodWrapperType)
         and owner is not None
-        and not isinstance(owner, types.ModuleType | type | types.GetSetDescriptorType)
+        and not isinstance(owner, types.ModuleType | type)
+        and not is_of_tensors(owner)
         and not trusted_callable(obj)
         and not known_callable(obj)
         and is_found_by_name(obj)
@@ -140,10 +142,8 @@ def _is_typing(obj: Any) -> bool:
     return issubclass(kind, _TYPING) or kind.__module__ == "typing"
 
 
-_DESCRIPTORS = (property, classmethod, staticmethod)
 _by_identity(lambda obj: issubclass(type(obj), _FROZEN), 50, FrozenValue, _class_name)
 _by_identity(_is_typing, 80, TypingValue, str)
-_by_identity(lambda obj: issubclass(type(obj), _DESCRIPTORS), 90, OpaqueValue, _class_name)
 
 
 @wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)

@@ -233,13 +233,13 @@ def push_method(frame: Frame, found: Value) -> None:
 
 def _store_attribute(frame: Frame, instruction: Instruction, value: Value, obj: Value) -> None:
     name: Any = instruction.argval
-    obj.set_attr(frame.tx, name, value)
+    frame.tx.set_attr(obj, name, value)
     if obj.source is not None:
         frame.tx.stored(f"{obj.source.name()}.{name}", value)
 
 
 statement("STORE_ATTR", 2, _store_attribute)
-statement("DELETE_ATTR", 1, lambda frame, i, obj: obj.del_attr(frame.tx, i.argval))
+statement("DELETE_ATTR", 1, lambda frame, i, obj: frame.tx.del_attr(obj, i.argval))
 
 
 @opcode("LOAD_SUPER_ATTR", since=(3, 12))

@@ -494,11 +494,23 @@ def _copy(self: DictValue, tx: Tracer, args: Args = (), kwargs: Kwargs | None = 
 
 
 def _or(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if not isinstance(getattr(args[0], "payload", None) or args[0], DictValue):
+    return _merged(self, tx, self, args[0])
+
+
+def _ror(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if self.cls is not dict and issubclass(args[0].cls, self.cls):
+        return args[0].call_method(tx, "__or__", [self], {})  # the left one's class
+    return _merged(self, tx, args[0], self)
+
+
+def _merged(kind: DictValue, tx: Tracer, left: Value, right: Value) -> Value:
+    """A mapping of the one's class with the entries of two."""
+    if not all(
+        isinstance(getattr(one, "payload", None) or one, DictValue) for one in (left, right)
+    ):
         return Constant(NotImplemented)
-    kind = args[0] if self.cls is dict and isinstance(args[0], DictValue) else self
-    merged = DictValue(self.entries(), kind.cls, tx=tx, factory=kind.factory)
-    _update(merged, tx, args, {})
+    merged = DictValue([], kind.cls, tx=tx, factory=kind.factory)
+    _update(merged, tx, [left, right], {})
     return merged
 
 
@@ -534,6 +546,7 @@ _OF_DICTS: dict[str, Handler] = {
     "values": lambda s, tx, a, k: DictView(s, "values"),
     "items": lambda s, tx, a, k: DictView(s, "items"),
     "__or__": _or,
+    "__ror__": _ror,
     "__reversed__": lambda s, tx, a, k: SequenceIterator(TupleValue(s.keys()[::-1])),
     "__eq__": _equal,
     "__repr__": lambda s, tx, a, k: Constant(repr(s.as_python())),
@@ -547,5 +560,6 @@ DictValue.methods = {
     "__init__": _init,
     "__ior__": _ior,
     "clear": lambda s, tx, a, k: s.clear(tx),
+    "fromkeys": lambda s, tx, a, k: tx.call(tx.get_attr(tx.wrap_new(s.cls), "fromkeys"), a, k),
     "move_to_end": _move_to_end,
 }

@@ -27,7 +27,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, MappingValue, default_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.sequences import Pending
-from flambeau_capture.values.objects.attributes import assume_entry, assume_own
+from flambeau_capture.values.objects.attributes import assume_entry, assume_own, instance_dict
 from flambeau_capture.values.objects.classes import ClassValue, dict_of_class
 from flambeau_capture.values.registry import tracked, trusted_class, wraps_type
 
@@ -43,18 +43,27 @@ class InstanceDict(MappingValue):
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         name = item.as_python()
-        found = self.owner.instance_get(tx, name) is not None
+        found = self.lookup(tx, item) is not None
         if found and name not in self.owner.written and not self.owner.shared:
             self.owner.assume_own(tx, name)
         return found
 
     def lookup(self, tx: Tracer, key: Value) -> Value | None:
-        return self.owner.instance_get(tx, key.as_python())
+        name = key.as_python()
+        return None if self._refers_to_slot(tx, name) else self.owner.instance_get(tx, name)
+
+    def _refers_to_slot(self, tx: Tracer, name: Any) -> bool:
+        if self.owner.shared or not isinstance(name, str) or not self.owner.has_slot(name):
+            return False
+        assume_entry(tx, self.owner.cls, name)
+        if self.owner.real is not None and name in instance_dict(self.owner.real):
+            raise Break("FB0009", f"__dict__[{name!r}], which the class has a slot for")
+        return True
 
     def store(self, tx: Tracer, key: Value, value: Value | None) -> None:
         """Write past the class. What is replayed depends on what it has under the name."""
         name = key.as_python()
-        if not isinstance(name, str):
+        if not isinstance(name, str) or self._refers_to_slot(tx, name):
             raise Break("FB0019", f"__dict__[{name!r}] is set")
         assume_entry(tx, self.owner.cls, name)
         self.owner.write(tx, name, value)

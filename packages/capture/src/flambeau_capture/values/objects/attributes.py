@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import enum
 import functools
 import operator
 import struct
@@ -135,6 +136,55 @@ def lacks(value: Value, name: str) -> str | None:
     return f"'{name_in_errors(kind)}' object has no attribute '{name}'"
 
 
+def _refuse_members(tx: Tracer, value: Value, change: Callable[..., Any], *given: Any) -> None:
+    """Members of an enumeration are neither set nor deleted on it."""
+    owner: Any = getattr(value, "python_class", None)
+    find = (find_in_class(value.cls, name) for name in ("__setattr__", "__delattr__"))
+    if owner is None or any(at is None or at[0] is not enum.EnumMeta for at in find):
+        return
+    if given[0] in owner._member_map_:
+        evaluate(tx, change, owner, *given)
+
+
+def _is_read_only_in_enum(kind: type, found: tuple[type, Any] | None) -> bool:
+    if not issubclass(kind, enum.Enum) or found is None:
+        return False
+    return type(found[1]) is enum.property and found[1].fset is None and found[1].fdel is None
+
+
+#: built-in classes whose instances have no place for attributes, each as its call makes one
+_PLACELESS = (
+    int, float, complex, str, bytes, bool, list, dict, set, frozenset, tuple, torch.Size,
+)  # fmt: skip
+
+
+def refuse_assignment(tx: Tracer, value: Value, change: Callable[..., Any], *given: Any) -> None:
+    """Raise what `setattr` or `delattr` raises where the object, whatever is in it, has no place
+    for an attribute of that name; given: the name, and what stands for the attribute."""
+    kind, name = value.cls, given[0]
+    found = find_in_class(kind, name)
+    if isinstance(value, Constant):
+        sample = value.value
+    elif any(kind is known for known in _PLACELESS):
+        sample = kind()
+    elif layout_of(kind) is tuple and not kind.__dictoffset__:  # a named tuple
+        sample = tuple.__new__(kind)
+    elif _is_read_only_in_enum(kind, found) and isinstance(
+        real := getattr(value, "real", None), kind
+    ):
+        sample = real
+    elif issubclass(kind, enum.EnumMeta):
+        return _refuse_members(tx, value, change, *given)
+    else:
+        return
+    own = (find_in_class(kind, method) for method in ("__setattr__", "__delattr__"))
+    if name == "__class__" or any(at is None or at[0] is not object for at in own):
+        return
+    assume_entry(tx, kind, name)
+    assume_special_methods(tx, kind)
+    evaluate(tx, change, sample, *given)
+
+
 def _of_empty_slot(kind: type) -> str:
     """A class as the error of a slot without a value names it: from 3.13 on in full."""
     return kind.__name__ if VERSION < (3, 13) else full_name(kind)
@@ -220,10 +270,12 @@ _ELSE = frozenset({"__iter__", "__repr__", "__hash__", "__eq__", "__ne__", "__lt
                    "__gt__", "__ge__"})  # fmt: skip
 
 
-def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
-    """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers."""
+def is_subclass(tx: Tracer, python_class: type, kind: type, by_bases: bool = False) -> bool:
+    """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers.
+    by_bases: whatever the metaclass says."""
     try:
-        answer = issubclass(python_class, kind)
+        derived = any(base is kind for base in python_class.__mro__)
+        answer = derived if by_bases else issubclass(python_class, kind)
     except TypeError as error:  # a protocol of more than methods, a class that refuses
         tx.raise_error(TypeError, *error.args)
     assume_bases(tx, python_class)

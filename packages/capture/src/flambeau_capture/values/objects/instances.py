@@ -111,7 +111,13 @@ class ObjectValue(SpecialMethods, Instance):
             return [key.as_python() for key, _ in self._items().entries()]
         real = {} if self.real is None else instance_dict(self.real)
         stay = [name for name in real if name not in self.moved]
-        return stay + [n for n, v in self.written.items() if v is not None and n not in stay]
+        more = [n for n, v in self.written.items() if v is not None and n not in stay]
+        return stay + [name for name in more if not self.has_slot(name)]
+
+    def has_slot(self, name: str) -> bool:
+        """Whether its class has a slot of a name, which is no entry of its `__dict__`."""
+        found = find_in_class(self.python_class, name)
+        return found is not None and isinstance(found[1], types.MemberDescriptorType)
 
     def instance_get(self, tx: Tracer, name: str) -> Value | None:
         """An attribute of the instance itself; None if it has none of that name."""
@@ -392,8 +398,7 @@ class ObjectValue(SpecialMethods, Instance):
     def _hidden(self, name: str) -> bool:
         """Whether the class has a descriptor, no slot, that stands before an attribute."""
         found = find_in_class(self.python_class, name)
-        slot = found is not None and isinstance(found[1], types.MemberDescriptorType)
-        return found is not None and not slot and sets_attribute(found[1])
+        return found is not None and not self.has_slot(name) and sets_attribute(found[1])
 
     def is_as_it_was(self) -> bool:
         """Whether every attribute was set to the constant that it has anyway (set and reset)."""

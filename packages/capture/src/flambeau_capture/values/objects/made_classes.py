@@ -35,6 +35,7 @@ from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class, layout_of
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.descriptors import SHOWN_PARTS
 from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.opaque import FrozenValue
@@ -49,6 +50,7 @@ _UNBOUND = (TensorValue, ListValue, DictValue, SetValue, TupleValue, SymbolValue
             MethodValue, BoundMethod)  # fmt: skip
 
 
+_SET_NAME: Any = functools.cached_property.__set_name__
 _OF_FIELDS = frozenset(dataclasses.Field.__slots__) - {"metadata"}
 
 
@@ -84,8 +86,7 @@ class MadePart(Value):
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if self.fn is property and name in ("setter", "getter", "deleter"):
             return BoundMethod(self, name)
-        wrapped = isinstance(self.model, staticmethod | classmethod)
-        if name in ("fget", "fset", "fdel") or (name in ("__func__", "__wrapped__") and wrapped):
+        if name in SHOWN_PARTS.get(self.cls, ()):
             return tx.wrap_new(getattr(self.model, name))
         if isinstance(self.model, dataclasses.Field) and name in _OF_FIELDS:
             return tx.wrap_new(getattr(self.model, name))
@@ -107,6 +108,9 @@ class MadePart(Value):
     def rebuild(self, writer: Any) -> None:
         with writer.building(self):
             writer.call(self.fn, self.args, self.kwargs)
+        named = getattr(self.model, "attrname", None)
+        if named is not None:  # by its class, which may be gone
+            writer.do_with_top(_SET_NAME, [Constant(None), Constant(named)])
 
 
 class PartOfClass(Value):

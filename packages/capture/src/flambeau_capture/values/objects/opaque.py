@@ -67,8 +67,6 @@ class OpaqueValue(Value):
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":
             return tx.wrap_new(type(self.real))
-        if name in _ACCESSORS and isinstance(self.real, _DESCRIPTORS):
-            return tx.wrap_new(getattr(self.real, name))
         found = find_in_class(type(self.real), name)
         if found is not None and isinstance(found[1], _METHODS):
             return BoundMethod(self, name)
@@ -78,10 +76,7 @@ class OpaqueValue(Value):
         raise Break("FB0005", f"call_method {name} of {self.describe()}")
 
 
-#: `Tensor.shape.__get__`: what `__torch_function__` receives
-_ACCESSORS = frozenset({"__get__", "__set__", "__delete__"})
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
-_DESCRIPTORS = (property, types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 class FrozenValue(OpaqueValue, KnownObject):
