@@ -99,7 +99,7 @@ def test_handlers_get_what_eager_raises_in_one_graph(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_without_a_handler_the_program_raises_it(name):
     x = torch.arange(6.0).reshape(2, 3)
-    with pytest.raises(Exception) as expected:  # noqa: PT011
+    with pytest.raises(Exception) as expected:
         REFUSED[name](x)
     with pytest.raises(type(expected.value)) as found:
         flambeau_capture.compile(lambda x: REFUSED[name](x * 1), backend="eager")(x)
