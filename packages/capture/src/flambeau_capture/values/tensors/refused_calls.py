@@ -1,8 +1,8 @@
 """Operators that refuse their arguments, as a program may expect of them.
 
 In: an operator that fails on fake tensors, with its arguments. Out: the exception that the handler
-of the program gets, or a break. Invariant: a handler gets what eager raises: the operator was run by
-itself on tensors of the same form, on the CPU, and has raised there too.
+of the program gets, or a break. Invariant: a handler gets what eager raises: the operator was run
+by itself on tensors of the same form, on the CPU, and has raised there too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def refusal(
 
 def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the operator raises of zeros in place of its tensors; None: nothing, or not known."""
-    call = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
+    call: Any = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
+    if call is None:
+        return None
     if getattr(call, "__module__", "torch").partition(".")[0] not in _OWN:
         return None  # a function of the program's does more than to compute
     if torch.is_autocast_enabled("cpu") or compat.library_operator(call) is not None:
