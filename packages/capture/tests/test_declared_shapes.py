@@ -180,3 +180,20 @@ def test_an_argument_that_is_not_read_may_have_any_declared_size() -> None:
     exported(torch.randn(4), torch.randn(9, 3))
     with pytest.raises(ValueError, match="exported for"):
         exported(torch.randn(4), torch.randn(9, 2))
+
+
+WRONG = {
+    "not a tensor": (lambda: fc.mark_dynamic(3, 0), TypeError, "a tensor is marked, not int"),
+    "not a number": (
+        lambda: fc.mark_dynamic(torch.ones(2), "a"), TypeError, "is a number, not 'a'",
+    ),
+    "no dimension": (lambda: fc.mark_static(torch.ones(2), 5), IndexError, "dimension 5"),
+    "bounds": (lambda: fc.Dim("a", min=5, max=2), ValueError, "min 5 is greater than max 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_marks_are_refused_where_they_are_made(name):
+    call, kind, words = WRONG[name]
+    with pytest.raises(kind, match=words):
+        call()

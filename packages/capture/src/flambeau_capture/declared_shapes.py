@@ -31,6 +31,10 @@ class Dim:
     min: int | None = None
     max: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"Dim {self.name!r}: min {self.min} is greater than max {self.max}")
+
 
 @dataclass(frozen=True)
 class Size:

@@ -42,10 +42,10 @@ class SetAnew:
         def call(*args: Any, **kwargs: Any) -> Any:
             result = fn(*args, **kwargs)
             anew = [
-                (table, name, old, table[name].clone())
+                (table, name, old, new.clone())
                 for table, own in places
                 for name, old in own.items()
-                if table[name] is not old and _alike(table[name], old)
+                if (new := table[name]) is not None and new is not old and _alike(new, old)
             ]
             given = pytree.tree_leaves((args, kwargs))
             # what it returns may be a part of the old value
@@ -69,7 +69,8 @@ class SetAnew:
 
 
 def _memory(buffer: torch.Tensor) -> int:
-    return buffer.untyped_storage()._cdata
+    address: int = buffer.untyped_storage()._cdata
+    return address
 
 
 def _alike(new: Any, old: torch.Tensor) -> bool:

@@ -211,7 +211,9 @@ def _is_text(value: Value) -> bool:
 
 def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     fn, name = IN_PLACE[symbol]
-    if isinstance(left, TensorValue) and not refuses_tensors(right):
+    # a tensor has no `@=`: the result is another one (and a number is refused in these words)
+    made = isinstance(right, TensorValue) and not hasattr(left.cls, name)
+    if isinstance(left, TensorValue) and not made and not refuses_tensors(right):
         return graph_call(tx, "call_function", fn, [left, right], {})
     own = left.special(tx, name) or _has_python_method(left, name)
     by_class = isinstance(

@@ -24,11 +24,12 @@ from flambeau_capture.graph.operator_effects import DRAWS
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.values.base import IteratorValue, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.tensors.graph_calls import check_all, operator_name, tensor_call
+from flambeau_capture.values.tensors.graph_calls import check_all, tensor_call
 from flambeau_capture.values.tensors.numbers.data_numbers import (
     number_tensor,
     positions_there_may_be,
 )
+from flambeau_capture.values.tensors.refused_calls import operator_name
 from flambeau_capture.values.tensors.symbolic_numbers import symbol_value
 from flambeau_capture.values.tensors.tensor import TensorValue
 

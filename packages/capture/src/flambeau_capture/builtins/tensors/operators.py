@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.operator_tables import OPERATORS, declined, refuse
-from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, declined, refuse
+from flambeau_capture.values.base import Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
@@ -73,7 +73,12 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
             if fn in (operator.eq, operator.ne):
                 return Constant(fn is operator.ne)
             refuse(tx, asked, left, right)
-    found = graph_call(tx, "call_function", fn, [left, right], {})
+    try:
+        found = graph_call(tx, "call_function", fn, [left, right], {})
+    except UserError:
+        if asked not in IN_PLACE:
+            raise
+        found = graph_call(tx, "call_function", IN_PLACE[asked][0], [left, right], {})  # its words
     if isinstance(left, TensorValue) and type(right) is Constant and fn in _ORDER:
         if isinstance(found, TensorValue) and all(
             type(n) is int and n == 1 for n in found.fake.shape

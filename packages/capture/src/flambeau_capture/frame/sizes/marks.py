@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from flambeau_capture import _torch_compat as compat
 
 Bounds = tuple[int | None, int | None]
@@ -71,9 +73,13 @@ def marks_kept(tensor: Any) -> Iterator[None]:
 
 
 def _dims(tensor: Any, dim: int | tuple[int, ...]) -> tuple[int, ...]:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"a tensor is marked, not {type(tensor).__name__}")
     rank = tensor.dim()
     found = (dim,) if isinstance(dim, int) else tuple(dim)
     for one in found:
+        if not isinstance(one, int):
+            raise TypeError(f"a dimension is a number, not {one!r}")
         if not -rank <= one < rank:
             raise IndexError(f"dimension {one} of a tensor with {rank} dimensions")
     return tuple(one % rank for one in found)

@@ -25,7 +25,8 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SliceValue, TupleValue
 from flambeau_capture.values.functions.call_rules import is_graph_function, is_operator
-from flambeau_capture.values.tensors.graph_calls import graph_call, operator_name, version_of
+from flambeau_capture.values.tensors.graph_calls import graph_call, version_of
+from flambeau_capture.values.tensors.refused_calls import operator_name
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 #: elements of an input or a buffer that a guard fixes: numbers about data, not data

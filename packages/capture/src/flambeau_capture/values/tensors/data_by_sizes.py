@@ -25,7 +25,8 @@ from flambeau_capture.values.tensors.constant_data import (
     of_torch,
     tensors_of,
 )
-from flambeau_capture.values.tensors.graph_calls import check_all, operator_name, tensor_call
+from flambeau_capture.values.tensors.graph_calls import check_all, tensor_call
+from flambeau_capture.values.tensors.refused_calls import operator_name
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 

@@ -21,7 +21,7 @@ from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.graph.builder import Warned
 from flambeau_capture.graph.functions import require_all
 from flambeau_capture.guards import Inexpressible
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
@@ -103,6 +103,11 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
         try:
             result = run_call(tx, target, node_args, node_kwargs)
+        except UserError:
+            if shapes == [(value.fake.shape, value.fake.stride()) for value in values.values()]:
+                raise
+            what = f"call_function {operator_name(target)}, which resizes before it refuses"
+            raise Break("FB0011", what) from None
         except Break as error:
             if error.reason.id not in _OF_DATA:
                 raise

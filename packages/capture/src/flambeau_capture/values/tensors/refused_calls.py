@@ -1,8 +1,8 @@
 """Operators that refuse their arguments, as a program may expect of them.
 
-In: an operator that fails on fake tensors, with its arguments. Out: the exception that the
-program's handler gets, or a break. Invariant: a handler gets what eager raises: the operator was
-run by itself on tensors of the same form, on the CPU, and has raised there too.
+In: an operator that fails on fake tensors, with its arguments. Out: the exception that the handler
+of the program gets, or a break. Invariant: a handler gets what eager raises: the operator was run
+by itself on tensors of the same form, on the CPU, and has raised there too.
 """
 
 from __future__ import annotations
@@ -30,30 +30,36 @@ def refusal(
     if stop.reason.id != "FB0011" or not tx.is_handled():
         return stop
     raised = _raised_by_eager(target, args, kwargs)
-    if type(raised).__module__ != "builtins" or raised is None:  # others are about data
+    if raised is None or type(raised).__module__ != "builtins":  # others are about data
         return stop
     return UserError(raised_by_python(tx, raised))
 
 
 def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the operator raises of zeros in place of its tensors; None: nothing, or not known."""
-    call = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
+    call: Any = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
+    if call is None:
+        return None
     if getattr(call, "__module__", "torch").partition(".")[0] not in _OWN:
         return None  # a function of the program's does more than to compute
     if torch.is_autocast_enabled("cpu") or compat.library_operator(call) is not None:
         return None
     grad, left = torch.is_grad_enabled(), [_MOST]
 
-    def value(node: fx.Node) -> Any:
-        fake = node.meta["val"]
-        return _zeros(fake, left) if isinstance(fake, torch.Tensor) else fake
+    def value(part: Any) -> Any:
+        if isinstance(part, list | tuple):  # a graph's own lists have another name in messages
+            items = [value(item) for item in part]
+            return items if isinstance(part, list) else tuple(items)
+        if isinstance(part, dict):
+            return {key: value(item) for key, item in part.items()}
+        known = part.meta["val"] if isinstance(part, fx.Node) else part
+        return _zeros(known, left) if isinstance(known, torch.Tensor) else known
 
     def run() -> Any:
         drawn = torch.get_rng_state()
         try:
             with torch.set_grad_enabled(grad):
-                given, named = fx.node.map_arg((args, kwargs), value)
-                call(*given, **named)
+                call(*value(args), **value(kwargs))
         except Unlike:
             return None
         except Exception as raised:

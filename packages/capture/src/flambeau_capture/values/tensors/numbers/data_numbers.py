@@ -24,12 +24,12 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensors.graph_calls import (
     check_all,
     graph_call,
-    operator_name,
     require_number,
     tensor_call,
     version_of,
 )
 from flambeau_capture.values.tensors.numbers.ranges import is_certain, note_computation
+from flambeau_capture.values.tensors.refused_calls import operator_name
 from flambeau_capture.values.tensors.symbolic_numbers import (
     BY_PYTHON,
     SymbolValue,

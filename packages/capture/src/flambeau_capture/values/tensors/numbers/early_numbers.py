@@ -27,7 +27,8 @@ from flambeau_capture.values.tensors.constant_data import (
     tensors_of,
     written_elsewhere,
 )
-from flambeau_capture.values.tensors.graph_calls import operator_name, version_of
+from flambeau_capture.values.tensors.graph_calls import version_of
+from flambeau_capture.values.tensors.refused_calls import operator_name
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 STEPS = 32
