@@ -1,7 +1,7 @@
 """Fake tensors: construction, and errors of operators that cannot take them.
 
 In: real tensors. Out: fake ones, and the errors that mean "no answer without data". Invariant:
-nothing here decides about a symbol but what a layout depends on. Tried on torch 2.11, 2.13 and 2.14.
+nothing here decides about a symbol but what a layout depends on. Tried on torch 2.11, 2.13, 2.14.
 """
 
 from __future__ import annotations
