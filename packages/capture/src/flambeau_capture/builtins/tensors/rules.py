@@ -9,6 +9,7 @@ from __future__ import annotations
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.builtins.autograd import backward, gradients
 from flambeau_capture.builtins.tensors import nested_lists, random, torch_function_protocol
+from flambeau_capture.polyfills import sized
 from flambeau_capture.values.tensors import (
     constant_data,
     data_assignment,
@@ -48,7 +49,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (sized_by_data.tensor_split, ("tensor_split",)),
     (sized_by_data.narrow, ("narrow",)),
     (sized_by_data.cdist, ("cdist",)),
-    (sized_by_data.linspace, ("linspace",)),
+    (sized_by_data.of_open_numbers, tuple(sized.FORMS)),
     (sized_by_data.pack, ("_pack_padded_sequence",)),
     (sized_by_data.pad_packed, ("_pad_packed_sequence",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),
