@@ -1,7 +1,7 @@
 """Fake tensors: construction, and errors of operators that cannot take them.
 
 In: real tensors. Out: fake ones, and the errors that mean "no answer without data". Invariant:
-nothing here decides about a symbol but what a layout depends on. Tried on torch 2.11, 2.13, 2.14.
+nothing here decides about a symbol. Tried on torch 2.11, 2.13 and 2.14.
 """
 
 from __future__ import annotations
@@ -176,28 +176,10 @@ _COUNTING = frozenset(
 )
 
 
-def _padded(x: torch.Tensor, pad: Any, result: torch.Tensor) -> torch.Tensor:
-    """Where nothing is added, a copy of what is left, which keeps the layout."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
-    if x.is_contiguous() or (last and x.is_contiguous(memory_format=last)):
-        return result  # whose layout is the same either way
-    from torch.fx.experimental.symbolic_shapes import guard_or_false
-
-    if not all(guard_or_false(amount <= 0) for amount in pad):
-        return result
-    for at in range(len(pad) // 2):
-        dim, before, after = x.dim() - 1 - at, pad[2 * at], pad[2 * at + 1]
-        x = x.narrow(dim, -before, x.shape[dim] + before + after)
-    return x.clone()
-
-
 def as_made(func: Any, args: tuple[Any, ...], result: Any) -> Any:
-    """A fake result with the dtype and layout that an operator's kernel makes, where torch reports
-    others."""
+    """A fake result with the dtype that an operator's kernel makes, where torch reports another."""
     if func._schema.name in _COUNTING:
         return (result[0], *(each.to(torch.int64) for each in result[1:]))
-    if func._schema.name == "aten::constant_pad_nd":
-        return _padded(*args[:2], result)
     rule = None if func._schema.is_mutable else _DTYPES_MADE.get(func._schema.name)
     dtype = rule(args) if rule else None
     if dtype is None:
