@@ -200,6 +200,47 @@ def triu_indices(
     return _indices(row, col, col - begins, begins, total, dtype)
 
 
+def unfold(input: Any, dimension: int, size: Any, step: Any) -> Any:
+    """A view in which windows of the dimension are a last one."""
+    dim = dimension % max(input.dim(), 1)
+    shape, strides = [*input.shape, size], [*input.stride(), input.stride()[dim]]
+    torch._check(size <= shape[dim], lambda: "maximum size for tensor is smaller than the windows")
+    torch._check(step > 0, lambda: "step must be positive")
+    shape[dim], strides[dim] = (shape[dim] - size) // step + 1, strides[dim] * step
+    return input.as_strided(shape, strides)
+
+
+def stft(
+    input: Any,
+    n_fft: Any,
+    hop_length: Any = None,
+    win_length: Any = None,
+    window: Any = None,
+    *,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: Any = None,
+    return_complex: bool,
+) -> Any:
+    """The transform of each frame, frequency by frequency."""
+    length = n_fft if win_length is None else win_length
+    if center:
+        row = input.reshape(1, -1, input.shape[-1])
+        row = torch.nn.functional.pad(row, [n_fft // 2, n_fft // 2], pad_mode)
+        input = row.reshape([*input.shape[:-1], row.shape[-1]])
+    frames = unfold(input, -1, n_fft, n_fft // 4 if hop_length is None else hop_length)
+    if window is None and length != n_fft:
+        window = torch.ones(length, dtype=input.dtype, device=input.device)
+    if window is not None:
+        before = (n_fft - length) // 2
+        frames = frames * torch.nn.functional.pad(window, (before, n_fft - length - before))
+    half = not (frames.is_complex()) if onesided is None else onesided
+    transform = torch.fft.rfft if half else torch.fft.fft
+    found = transform(frames, norm="ortho" if normalized else "backward").transpose(-1, -2)
+    return found if return_complex else torch.view_as_real(found)
+
+
 #: by the name of an operator: such a function, and the arguments that torch takes as plain numbers
 FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "hann_window": (hann_window, ("window_length",)),
@@ -216,6 +257,8 @@ FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "adaptive_avg_pool1d": (adaptive_avg_pool1d, ("output_size",)),
     "trapezoid": (trapezoid, ("dx",)),
     "trapz": (trapezoid, ("dx",)),
+    "unfold": (unfold, ("size", "step")),
+    "stft": (stft, ("n_fft", "hop_length")),
     "diagonal": (diagonal, ("offset",)),
     "diag_embed": (diag_embed, ("offset",)),
     "diag": (diag, ("diagonal",)),

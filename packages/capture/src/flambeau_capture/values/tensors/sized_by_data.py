@@ -225,6 +225,7 @@ _SIGNATURES = {name: inspect.signature(form) for name, (form, _) in sized.FORMS.
 def of_open_numbers(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """With a number that is open, where torch's own takes a plain one: by what it is made of."""
     form, plain = sized.FORMS[name]
+    kwargs = {key: value for key, value in kwargs.items() if not _says_nothing(key, value)}
     try:
         given = _SIGNATURES[name].bind(*args, **kwargs).arguments
     except TypeError:
@@ -236,6 +237,12 @@ def of_open_numbers(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value 
         if dtype is not None and not dtype.is_floating_point:
             return None
     return None if any(map(_is_complex, args)) else tx.call_python(form, args, kwargs)
+
+
+def _says_nothing(key: str, value: Value) -> bool:
+    """Whether an argument of a function that makes tensors is as if it was not given."""
+    plain = {"layout": torch.strided, "requires_grad": False, "pin_memory": False, "out": None}
+    return key in plain and type(value) is Constant and value.value in (plain[key], None)
 
 
 def _is_complex(value: Value) -> bool:
