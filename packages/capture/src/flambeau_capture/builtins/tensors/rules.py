@@ -49,6 +49,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (sized_by_data.tensor_split, ("tensor_split",)),
     (sized_by_data.narrow, ("narrow",)),
     (sized_by_data.cdist, ("cdist",)),
+    (sized_by_data.whole_pool, tuple(sized_by_data.POOLS)),
     (sized_by_data.of_open_numbers, tuple(sized.FORMS)),
     (sized_by_data.pack, ("_pack_padded_sequence",)),
     (sized_by_data.pad_packed, ("_pad_packed_sequence",)),

@@ -219,6 +219,32 @@ def cdist(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     return graph_call(tx, "call_function", fn, operands, {})
 
 
+#: pools over a window, and over as many windows as there are results
+POOLS: Mapping[str, Any] = {
+    f"{kind}_pool{dims}d": getattr(torch.nn.functional, f"adaptive_{kind}_pool{dims}d")
+    for kind in ("avg", "max")
+    for dims in (1, 2, 3)
+}
+
+
+def whole_pool(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """A pool whose window is all there is, of open size: one result."""
+    given = dict(zip(("input", "kernel_size", "stride", "padding"), args)) | dict(kwargs)
+    x, window = given.get("input"), given.get("kernel_size")
+    only = {"input", "kernel_size", "stride", "ceil_mode", "count_include_pad"}
+    if not isinstance(x, TensorValue) or window is None or given.keys() - only or len(args) > 3:
+        return None
+    dims = int(name[-2])
+    sides = list(window.parts()) if isinstance(window, SequenceValue) else [window] * dims
+    if len(sides) != dims or not open_numbers(sides) or x.fake.dim() <= dims:
+        return None
+    for side, size in zip(sides, x.fake.shape[-dims:], strict=True):
+        number = side.number if isinstance(side, SymbolValue) else side.as_python()
+        if compat.known_condition(number == size) is not True:
+            return None
+    return tx.call_python(POOLS[name], [x, Constant(1)])
+
+
 _SIGNATURES = {name: inspect.signature(form) for name, (form, _) in sized.FORMS.items()}
 
 
