@@ -241,6 +241,14 @@ def stft(
     return found if return_complex else torch.view_as_real(found)
 
 
+def sparse_product(places: Any, values: Any, rows: Any, columns: Any, dense: Any) -> Any:
+    """Of a sparse matrix of so many rows and columns, and a dense matrix or vector."""
+    torch._check(dense.shape[0] == columns, lambda: "sizes of matrices do not match")
+    weights = values if dense.dim() == 1 else values.unsqueeze(1)
+    found = dense.new_zeros([rows, *dense.shape[1:]])
+    return found.index_add(0, places[0], weights * dense.index_select(0, places[1]))
+
+
 #: by the name of an operator: such a function, and the arguments that torch takes as plain numbers
 FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "hann_window": (hann_window, ("window_length",)),

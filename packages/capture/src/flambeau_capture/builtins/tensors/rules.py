@@ -17,6 +17,7 @@ from flambeau_capture.values.tensors import (
     scalars,
     shape_changes,
     sized_by_data,
+    sparse_products,
 )
 from flambeau_capture.values.tensors.data_by_sizes import truth_by_sizes
 from flambeau_capture.values.tensors.graph_calls import in_general
@@ -49,6 +50,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (sized_by_data.tensor_split, ("tensor_split",)),
     (sized_by_data.narrow, ("narrow",)),
     (sized_by_data.cdist, ("cdist",)),
+    (sparse_products.product, sparse_products.PRODUCTS + sparse_products.SUMS),
     (sized_by_data.whole_pool, tuple(sized_by_data.POOLS)),
     (sized_by_data.of_open_numbers, tuple(sized.FORMS)),
     (sized_by_data.pack, ("_pack_padded_sequence",)),
