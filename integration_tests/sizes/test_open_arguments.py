@@ -1,5 +1,5 @@
-"""Functions that take a size as an argument, of a shape and of an integer that varies: the answer is
-eager's at each, and of at most two graphs, the first one's of a constant."""
+"""Functions that take a size as an argument, of a shape and of an integer that varies: the answer
+is eager's at each, and of at most two graphs, the first one's of a constant."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,4 @@
-"""Polyfills of functions that take sizes and lengths as plain numbers: what they are made of, in
-functions that take open ones.
+"""Polyfills of functions that take sizes as plain numbers, by functions that take open ones.
 
 In, out: what torch's functions of the same name take and give. Invariant: element by element the
 arithmetic is that of torch's own, in its order.
