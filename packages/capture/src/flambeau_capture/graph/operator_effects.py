@@ -19,7 +19,7 @@ import torch
 from flambeau_capture.breaks import Break
 
 #: operators of which torch's tags and schemas say all that there is to say
-_OWN_NAMESPACES = frozenset({"aten", "prim", "prims", "flambeau_capture"})
+_OWN_NAMESPACES = frozenset({"aten", "prim", "prims", "flambeau_capture", "torchvision"})
 #: operators that take a number which their dtype cannot hold: they compare with it, or widen first
 _WIDE = frozenset(
     {

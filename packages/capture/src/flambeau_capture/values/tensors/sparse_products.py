@@ -69,4 +69,4 @@ def product(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     tx.guard(source, "CALL", is_matrix_of_places, "is a sparse matrix")
     parts = [tx.wrap(part(own), Called(source, part)) for part in _PARTS]
     found = tx.call_python(sized.sparse_product, [*parts, dense])
-    return tx.binary("+", *added, found) if added else found
+    return tx.binary("+", added[0], found) if added else found
