@@ -54,6 +54,7 @@ def operator_namespaces() -> tuple[Any, ...]:
     """Where every callable is an operator on tensors."""
     return (
         torch._C._VariableFunctions,
+        vars(torch._C)["_sparse"],
         torch._C._nn,
         *(getattr(torch._C, name) for name in ("_special", "_linalg", "_fft")),
         torch.nn.functional,

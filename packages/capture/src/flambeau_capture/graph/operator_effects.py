@@ -19,7 +19,7 @@ import torch
 from flambeau_capture.breaks import Break
 
 #: operators of which torch's tags and schemas say all that there is to say
-_OWN_NAMESPACES = frozenset({"aten", "prim", "prims", "flambeau_capture"})
+_OWN_NAMESPACES = frozenset({"aten", "prim", "prims", "flambeau_capture", "torchvision"})
 #: operators that take a number which their dtype cannot hold: they compare with it, or widen first
 _WIDE = frozenset(
     {
@@ -77,7 +77,7 @@ class GraphEffects:
                 for each in self._followed:
                     each.add(storage._cdata)
             else:
-                self.other[f"writes to a {value.layout} tensor"] = None
+                self.other[_writes_in(value.layout)] = None
         elif isinstance(value, tuple | list):
             for item in value:
                 self.see_write(item)
@@ -99,6 +99,10 @@ class GraphEffects:
     def writes(self) -> bool:
         """Whether any memory was written to."""
         return bool(self._written)
+
+    def writes_in(self, layout: torch.layout) -> bool:
+        """Whether tensors of a layout without memory of its own are written to."""
+        return _writes_in(layout) in self.other
 
     def writes_to(self, tensors: Iterable[torch.Tensor]) -> bool:
         """Whether the memory of one of these was written to."""
@@ -159,3 +163,7 @@ def _must_fit(
     )
     if dtype.is_floating_point and not torch.finfo(dtype).min <= value <= torch.finfo(dtype).max:
         raise Break("FB0011", f"{operator}: {value} is no {dtype}")
+
+
+def _writes_in(layout: torch.layout) -> str:
+    return f"writes to a {layout} tensor"

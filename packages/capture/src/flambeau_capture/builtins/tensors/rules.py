@@ -9,6 +9,7 @@ from __future__ import annotations
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.builtins.autograd import backward, gradients
 from flambeau_capture.builtins.tensors import nested_lists, random, torch_function_protocol
+from flambeau_capture.polyfills import sized
 from flambeau_capture.values.tensors import (
     constant_data,
     data_assignment,
@@ -16,6 +17,7 @@ from flambeau_capture.values.tensors import (
     scalars,
     shape_changes,
     sized_by_data,
+    sparse_products,
 )
 from flambeau_capture.values.tensors.data_by_sizes import truth_by_sizes
 from flambeau_capture.values.tensors.graph_calls import in_general
@@ -49,7 +51,9 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (sized_by_data.tensor_split, ("tensor_split",)),
     (sized_by_data.narrow, ("narrow",)),
     (sized_by_data.cdist, ("cdist",)),
-    (sized_by_data.linspace, ("linspace",)),
+    (sparse_products.product, sparse_products.PRODUCTS + sparse_products.SUMS),
+    (sized_by_data.whole_pool, tuple(sized_by_data.POOLS)),
+    (sized_by_data.of_open_numbers, tuple(sized.FORMS)),
     (sized_by_data.pack, ("_pack_padded_sequence",)),
     (sized_by_data.pad_packed, ("_pad_packed_sequence",)),
     (scalars.scaled_add, ("add", "add_", "sub", "sub_")),

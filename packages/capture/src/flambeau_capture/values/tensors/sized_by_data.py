@@ -7,6 +7,7 @@ eagerly there.
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.graph.functions import NotInGeneral
-from flambeau_capture.polyfills import packing
+from flambeau_capture.polyfills import packing, sized
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.lists import ListValue
@@ -25,10 +26,14 @@ from flambeau_capture.values.tensors.numbers.data_numbers import (
     MOST_TURNS,
     checked,
     is_by_data,
-    number_tensor,
     read_number,
 )
-from flambeau_capture.values.tensors.symbolic_numbers import symbol_operator, symbol_value
+from flambeau_capture.values.tensors.symbolic_numbers import (
+    SymbolValue,
+    open_numbers,
+    symbol_operator,
+    symbol_value,
+)
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 _ZERO = Constant(0)
@@ -70,36 +75,22 @@ def _as_size(tx: Tracer, value: Value) -> Value:
 
 
 def one_hot(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`one_hot(y, n)` where data decides n, or n is the number of classes that it counts: what it
-    is made of, for torch's own takes a plain number."""
-    given = dict(zip(("self", "num_classes"), args)) | dict(kwargs)
-    y, classes = given.get("self"), given.get("num_classes", Constant(-1))
+    """`one_hot(y)` counts the classes, where data is not known before."""
+    given = dict(zip(("input", "num_classes"), args)) | dict(kwargs)
+    y, classes = given.get("input"), given.get("num_classes", Constant(-1))
     if not isinstance(y, TensorValue) or y.fake.dtype != torch.int64 or not tx.data_sizes():
         return None
-    if not is_by_data(classes):
-        if type(classes) is not Constant or classes.value != -1:
-            return None
-        fn = torch.nn.functional.one_hot
-        known = tx.tensor_rules.by_data(tx, "call_function", fn, [y], {}, False)
-        if known is not None:
-            return known
-        largest = read_number(tx, tensor_call(tx, "call_method", "max", [y]))
-        counted = symbol_operator(tx, "+", largest, Constant(1))
-        if counted is None or not checked(tx, ">=", largest, "one_hot of negative numbers"):
-            return None
-        classes = counted
-    elif checked(tx, ">", classes, "one_hot of a number of classes"):
-        below = tensor_call(tx, "call_function", operator.lt, [y, classes])
-        check_all(tx, below, RuntimeError, ("Class values must be smaller than num_classes.",))
-    else:
+    if type(classes) is not Constant or classes.value != -1:
         return None
-    positive = tensor_call(tx, "call_function", operator.ge, [y, _ZERO])
-    check_all(tx, positive, RuntimeError, ("Class values must be non-negative.",))
-    named = {"device": Constant(y.fake.device)} if y.fake.device.type != "cpu" else {}
-    every = graph_call(tx, "call_function", torch.arange, [classes], named)
-    column = tensor_call(tx, "call_method", "unsqueeze", [y, Constant(-1)])
-    equal = tensor_call(tx, "call_function", operator.eq, [column, every])
-    return tensor_call(tx, "call_method", "to", [equal, Constant(torch.int64)])
+    fn = torch.nn.functional.one_hot
+    known = tx.tensor_rules.by_data(tx, "call_function", fn, [y], {}, False)
+    if known is not None:
+        return known
+    largest = read_number(tx, tensor_call(tx, "call_method", "max", [y]))
+    counted = symbol_operator(tx, "+", largest, Constant(1))
+    if counted is None or not checked(tx, ">=", largest, "one_hot of negative numbers"):
+        return None
+    return tx.call_python(sized.one_hot, [y, counted])
 
 
 def bincount(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
@@ -138,9 +129,11 @@ def interpolate(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | No
     names = "input", "size", "scale_factor"
     given = dict(zip(names, args)) | dict(kwargs)
     x, factor = given.get("input"), given.pop("scale_factor", None)
-    if not isinstance(x, TensorValue) or not is_by_data(factor or x) or len(args) > len(names):
+    if not isinstance(x, TensorValue) or not isinstance(factor, SymbolValue):
         return None
-    if factor is None or factor.cls is not int or not checked(tx, ">", factor, "a scale"):
+    if len(args) > len(names) or factor.cls is not int:
+        return None
+    if is_by_data(factor) and not checked(tx, ">", factor, "a scale"):
         return None
     sizes = [symbol_operator(tx, "*", symbol_value(tx, n), factor) for n in x.fake.shape[2:]]
     found = [size for size in sizes if size is not None]
@@ -226,36 +219,62 @@ def cdist(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     return graph_call(tx, "call_function", fn, operands, {})
 
 
-def linspace(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """From both ends to the middle, as torch's own counts."""
-    given: dict[str, Any] = dict(zip(("start", "end", "steps"), args)) | dict(kwargs)
-    steps = given.pop("steps", None)
-    ends = [given.pop("start", None), given.pop("end", None)]
-    if steps is None or not is_by_data(steps) or not all(type(x) is Constant for x in ends):
+#: pools over a window, and over as many windows as there are results
+POOLS: Mapping[str, Any] = {
+    f"{kind}_pool{dims}d": getattr(torch.nn.functional, f"adaptive_{kind}_pool{dims}d")
+    for kind in ("avg", "max")
+    for dims in (1, 2, 3)
+}
+
+
+def whole_pool(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """A pool whose window is all there is, of open size: one result."""
+    given = dict(zip(("input", "kernel_size", "stride", "padding"), args)) | dict(kwargs)
+    x, window = given.get("input"), given.get("kernel_size")
+    only = {"input", "kernel_size", "stride", "ceil_mode", "count_include_pad"}
+    if not isinstance(x, TensorValue) or window is None or given.keys() - only or len(args) > 3:
         return None
-    dtype = given.pop("dtype", Constant(None)).as_python() or torch.get_default_dtype()
-    if given.keys() - {"device"} or not dtype.is_floating_point:
+    dims = int(name[-2])
+    sides = list(window.parts()) if isinstance(window, SequenceValue) else [window] * dims
+    if len(sides) != dims or not open_numbers(sides) or x.fake.dim() <= dims:
         return None
+    for side, size in zip(sides, x.fake.shape[-dims:], strict=True):
+        number = side.number if isinstance(side, SymbolValue) else side.as_python()
+        if compat.known_condition(number == size) is not True:
+            return None
+    return tx.call_python(POOLS[name], [x, Constant(1)])
 
-    def call(fn: Any, *values: Value) -> TensorValue:
-        return tensor_call(tx, "call_function", fn, list(values))
 
-    def made(fn: Any, value: Value) -> Value:
-        return graph_call(tx, "call_function", fn, [value], {"dtype": Constant(dtype)})
+_SIGNATURES = {name: inspect.signature(form) for name, (form, _) in sized.FORMS.items()}
 
-    start, end = (made(torch.scalar_tensor, each) for each in ends)
-    count = number_tensor(tx, steps)
-    last = call(torch.clamp_min, call(operator.sub, count, Constant(1)), Constant(1))
-    step = call(
-        operator.truediv,
-        call(operator.sub, end, start),
-        call(torch.Tensor.to, last, Constant(dtype)),
-    )
-    place = graph_call(tx, "call_function", torch.arange, [steps], given)
-    middle = call(torch.clamp_min, call(operator.floordiv, count, Constant(2)), Constant(1))
-    up = call(operator.add, start, call(operator.mul, step, place))
-    down = call(operator.sub, end, call(operator.mul, step, call(operator.sub, last, place)))
-    return call(torch.where, call(operator.lt, place, middle), up, down)
+
+def of_open_numbers(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """With a number that is open, where torch's own takes a plain one: by what it is made of."""
+    form, plain = sized.FORMS[name]
+    kwargs = {key: value for key, value in kwargs.items() if not _says_nothing(key, value)}
+    try:
+        given = _SIGNATURES[name].bind(*args, **kwargs).arguments
+    except TypeError:
+        return None
+    if not open_numbers(given[each] for each in plain if each in given):
+        return None
+    if "dtype" in given and name not in ("tril_indices", "triu_indices"):
+        dtype = given["dtype"].as_python()
+        if dtype is not None and not dtype.is_floating_point:
+            return None
+    return None if any(map(_is_complex, args)) else tx.call_python(form, args, kwargs)
+
+
+def _says_nothing(key: str, value: Value) -> bool:
+    """Whether an argument of a function that makes tensors is as if it was not given."""
+    plain = {"layout": torch.strided, "requires_grad": False, "pin_memory": False, "out": None}
+    return key in plain and type(value) is Constant and value.value in (plain[key], None)
+
+
+def _is_complex(value: Value) -> bool:
+    if isinstance(value, TensorValue):
+        return value.fake.is_complex()
+    return type(value) is Constant and isinstance(value.value, complex)
 
 
 def _are_sizes(value: Value) -> bool:

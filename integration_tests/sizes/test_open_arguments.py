@@ -1,0 +1,133 @@
+"""Functions that take a size as an argument, of a shape and of an integer that varies: the answer
+is eager's at each, and of at most two graphs, the first one's of a constant."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.signal import windows
+from torch.utils import _pytree as pytree
+
+import flambeau
+
+SIZES = (6, 9, 12)
+SQUARE = torch.arange(400.0).reshape(20, 20)
+Case = Callable[[Tensor, int], Any]
+MADE: dict[str, Case] = {
+    **{
+        f"{name}_window": lambda x, n, name=name: getattr(torch, f"{name}_window")(n)
+        for name in ("hann", "hamming", "blackman", "bartlett", "kaiser")
+    },
+    **{
+        f"windows.{name}": lambda x, n, name=name: getattr(windows, name)(n)
+        for name in ("bartlett", "blackman", "cosine", "hamming", "hann", "kaiser", "nuttall")
+    },
+    "windows.exponential": lambda x, n: windows.exponential(n, tau=2.0),
+    "windows.gaussian": lambda x, n: windows.gaussian(n, std=2.0),
+    "windows.general_cosine": lambda x, n: windows.general_cosine(n, a=[0.5, 0.3, 0.2]),
+    "hann_window, symmetric": lambda x, n: torch.hann_window(n, False, dtype=torch.float64),
+    "kaiser_window by beta": lambda x, n: torch.kaiser_window(n, True, 5.0),
+    "eye": lambda x, n: torch.eye(n, n + 2),
+    "arange": lambda x, n: torch.arange(1, n, 2),
+    "linspace": lambda x, n: torch.linspace(-1, 1, n),
+    "linspace to it": lambda x, n: torch.linspace(0, n - 1, n),
+    "linspace of tensors": lambda x, n: torch.linspace(x[0], x[1], n),
+    "logspace": lambda x, n: torch.logspace(0, 1, n),
+    "logspace of base 2": lambda x, n: torch.logspace(0, 3, n, base=2.0),
+    "one_hot": lambda x, n: F.one_hot(x.abs().long() % n, n + 1),
+    "tril_indices": lambda x, n: torch.tril_indices(n, n),
+    "tril_indices from": lambda x, n: torch.tril_indices(5, n, n - 8),
+    "triu_indices": lambda x, n: torch.triu_indices(n, n + 1, 1),
+    "triu_indices below": lambda x, n: torch.triu_indices(n, 4, -2),
+    "vander": lambda x, n: torch.vander(x[:3], n),
+    "vander, increasing": lambda x, n: torch.vander(x[:3], n, increasing=True),
+    "meshgrid": lambda x, n: torch.meshgrid(torch.arange(n), torch.arange(n + 1), indexing="ij"),
+    "fftfreq": lambda x, n: torch.fft.fftfreq(n, d=0.5),
+    "rfftfreq": lambda x, n: torch.fft.rfftfreq(n),
+}
+SHAPED: dict[str, Case] = {
+    **{
+        f"{name} to n": lambda x, n, name=name: getattr(torch.fft, name)(x, n + 2)
+        for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+    },
+    "irfft of rfft": lambda x, n: torch.fft.irfft(torch.fft.rfft(x), n=n),
+    "stft": lambda x, n: torch.stft(
+        x.repeat(8), n, n // 3, window=torch.hann_window(n), return_complex=True
+    ),
+    "stft of short windows": lambda x, n: torch.stft(
+        x.repeat(8), n, 2, n - 2, torch.ones(n - 2), center=False, return_complex=True
+    ),
+    "unfold": lambda x, n: SQUARE.unfold(0, n, 2),
+    "unfold by steps": lambda x, n: SQUARE.unfold(1, 3, n),
+    "adaptive_avg_pool1d": lambda x, n: F.adaptive_avg_pool1d(SQUARE[None], n - 1),
+    "global avg_pool1d": lambda x, n: F.avg_pool1d(x.expand(2, 3, n), n),
+    "global avg_pool2d": lambda x, n: F.avg_pool2d(x.expand(1, 3, n, n), x.expand(n, n).size()),
+    "global max_pool1d": lambda x, n: F.max_pool1d(x.expand(2, 3, n), x.shape[0]),
+    "global max_pool2d": lambda x, n: F.max_pool2d(x.expand(1, 3, 4, n), (4, n)),
+    "interpolate by factor": lambda x, n: F.interpolate(SQUARE[None], scale_factor=n),
+    "diagonal": lambda x, n: SQUARE.diagonal(n - 2),
+    "diagonal below": lambda x, n: torch.diagonal(SQUARE, 3 - n),
+    "diag": lambda x, n: SQUARE.diag(n),
+    "diag of a row": lambda x, n: x[:3].diag(2 - n),
+    "diag_embed": lambda x, n: SQUARE[:2, :3].diag_embed(n),
+    "diagflat": lambda x, n: SQUARE[:2, :3].diagflat(n),
+    "tril": lambda x, n: SQUARE.tril(n - 3),
+    "trapezoid": lambda x, n: torch.trapezoid(SQUARE, dx=n),
+    "bucketize": lambda x, n: torch.bucketize(x, torch.linspace(0, 1, n)),
+    "repeat_interleave": lambda x, n: x.repeat_interleave(n),
+    "roll": lambda x, n: x.roll(n - 2),
+    "narrow": lambda x, n: SQUARE.narrow(0, 2, n),
+    "topk": lambda x, n: SQUARE.topk(n),
+    "pad": lambda x, n: F.pad(x, (n, 1)),
+    "reflection_pad": lambda x, n: F.pad(SQUARE[None], (n - 4, n), mode="reflect"),
+    "as_strided": lambda x, n: SQUARE.as_strided((n, 2), (2, 1)),
+}
+
+
+def judged(case: Case, backend: str, by_shape: bool) -> None:
+    def of_shape(x: Tensor) -> Any:
+        return case(x, x.shape[0])
+
+    def of_number(x: Tensor, n: int) -> Any:
+        return case(x, n)
+
+    fn: Any = of_shape if by_shape else of_number
+    compiled = flambeau.compile(fn, backend=backend)
+    for n in SIZES:
+        x = torch.linspace(-1, 2, n)
+        args = (x,) if by_shape else (x, n)
+        wanted, found = (pytree.tree_leaves(f(*args)) for f in (fn, compiled))
+        for one, other in zip(wanted, found, strict=True):
+            assert one.stride() == other.stride()
+            torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-4)
+    report = flambeau.report(compiled)
+    assert (report.graphs, report.breaks, report.fallbacks) == (2, (), ())
+
+
+@pytest.mark.sweep(6)
+@pytest.mark.parametrize("by_shape", [False, True], ids=["number", "shape"])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("name", MADE | SHAPED)
+def test_a_size_as_an_argument_stays_open(name: str, backend: str, by_shape: bool) -> None:
+    judged((MADE | SHAPED)[name], backend, by_shape)
+
+
+@pytest.mark.parametrize("name", ["stft", "unfold", "global max_pool2d", "diagonal"])
+def test_gradients_flow_through_open_windows(name: str) -> None:
+    def loss(x: Tensor) -> Tensor:
+        scaled = x[0] * SHAPED["stft"](x, x.shape[0]).abs().sum() if name == "stft" else x.sum()
+        views = {
+            "unfold": lambda n: x.repeat(4).unfold(0, n, 2),
+            "global max_pool2d": lambda n: F.max_pool2d(x.expand(1, 3, 4, n), (4, n)),
+            "diagonal": lambda n: x.outer(x).diagonal(n - 4),
+        }
+        return (views[name](x.shape[0]).pow(2).sum() if name in views else 0) + scaled
+
+    compiled = flambeau.compile(loss)
+    for n in SIZES:
+        x = torch.linspace(-1, 2, n).requires_grad_()
+        (wanted,), (found,) = (torch.autograd.grad(f(x), x) for f in (loss, compiled))
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)

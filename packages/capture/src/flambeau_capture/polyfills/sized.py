@@ -1,0 +1,275 @@
+"""Polyfills of functions that take sizes as plain numbers, by functions that take open ones.
+
+In, out: what torch's functions of the same name take and give. Invariant: element by element the
+arithmetic is that of torch's own, in its order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+
+_PAIRS = 2
+
+
+def _cosines(n: Any, periodic: bool, dtype: Any, device: Any, scale: float) -> Any:
+    """The places of a window, scaled to an angle; their number is that of a full period."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    full = n + 1 if periodic else n
+    return torch.arange(full, dtype=dtype, device=device) * (scale / (full - 1))
+
+
+def hann_window(
+    window_length: Any, periodic: bool = True, *, dtype: Any = None, device: Any = None
+) -> Any:
+    return hamming_window(window_length, periodic, 0.5, 0.5, dtype=dtype, device=device)
+
+
+def hamming_window(
+    window_length: Any,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+) -> Any:
+    if window_length < _PAIRS:
+        return torch.ones(window_length, dtype=dtype, device=device)
+    angles = _cosines(window_length, periodic, dtype, device, math.pi * 2)
+    return (angles.cos() * -beta + alpha)[:window_length]
+
+
+def blackman_window(
+    window_length: Any, periodic: bool = True, *, dtype: Any = None, device: Any = None
+) -> Any:
+    if window_length < _PAIRS:
+        return torch.ones(window_length, dtype=dtype, device=device)
+    angles = _cosines(window_length, periodic, dtype, device, math.pi)
+    return ((angles * 4).cos() * 0.08 - (angles * 2).cos() * 0.5 + 0.42)[:window_length]
+
+
+def bartlett_window(
+    window_length: Any, periodic: bool = True, *, dtype: Any = None, device: Any = None
+) -> Any:
+    if window_length < _PAIRS:
+        return torch.ones(window_length, dtype=dtype, device=device)
+    up = _cosines(window_length, periodic, dtype, device, 2.0)
+    rising = torch.arange(up.shape[0], device=device) < (up.shape[0] - 1) // 2 + 1
+    return torch.where(rising, up, up * -1 + 2)[:window_length]
+
+
+def kaiser_window(
+    window_length: Any,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+) -> Any:
+    if window_length < _PAIRS:
+        return torch.ones(window_length, dtype=dtype, device=device)
+    places = _cosines(window_length, periodic, dtype, device, 2.0) - 1
+    heights = torch.i0(beta * (1 - places * places).clamp_min(0).sqrt())
+    highest = torch.i0(torch.scalar_tensor(beta, dtype=places.dtype, device=device))
+    return (heights / highest)[:window_length]
+
+
+def _scalar(number: Any, dtype: Any, device: Any) -> Any:
+    if isinstance(number, torch.Tensor):
+        return number.detach().to(dtype=dtype, device=device)
+    return torch.scalar_tensor(number, dtype=dtype, device=device)
+
+
+def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """From both ends to the middle."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    first, final = (_scalar(bound, dtype, device) for bound in (start, end))
+    last = max(steps - 1, 1)
+    step = (final - first) / torch.scalar_tensor(last, dtype=dtype, device=device)
+    place = torch.arange(steps, device=device)
+    up, down = first + step * place, final - step * (last - place)
+    return torch.where(place < max(steps // 2, 1), up, down)
+
+
+def logspace(
+    start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None
+) -> Any:
+    exponents = linspace(start, end, steps, dtype=dtype, device=device)
+    return torch.pow(base, exponents.double()).to(exponents.dtype)
+
+
+def fftfreq(n: Any, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    place = torch.arange(n, dtype=dtype, device=device)
+    return torch.where(place < (n + 1) // 2, place, place - n) * (1.0 / (n * d))
+
+
+def rfftfreq(n: Any, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    return torch.arange(n // 2 + 1, dtype=dtype, device=device) * (1.0 / (n * d))
+
+
+def one_hot(input: Any, num_classes: Any) -> Any:
+    if input.device.type == "cpu":  # elsewhere torch's own does not look
+        compat.CHECK_ALL(input >= 0, lambda: "Class values must be non-negative.")
+        compat.CHECK_ALL(
+            input < num_classes, lambda: "Class values must be smaller than num_classes."
+        )
+    every = torch.arange(num_classes, device=input.device)
+    return (input.unsqueeze(-1) == every).to(torch.int64)
+
+
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
+    powers = torch.linalg.vander(x, N=N)
+    return powers if increasing else powers.flip(1)
+
+
+def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+    n = output_size[0] if isinstance(output_size, list | tuple) else output_size
+    return torch.nn.functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, n)).squeeze(-2)
+
+
+def trapezoid(y: Any, *, dx: Any = 1, dim: int = -1) -> Any:
+    return (y.sum(dim) - (y.select(dim, 0) + y.select(dim, -1)) * 0.5) * dx
+
+
+def diagonal(input: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """The main one of what begins there."""
+    if offset >= 0:
+        rest = input.narrow(dim2, offset, max(input.shape[dim2] - offset, 0))
+    else:
+        rest = input.narrow(dim1, -offset, max(input.shape[dim1] + offset, 0))
+    return rest.diagonal(0, dim1, dim2)
+
+
+def diag_embed(input: Any, offset: Any = 0) -> Any:
+    """Below, or right of, as many zeros as the diagonal is away."""
+    square, away = input.diag_embed(), abs(offset)
+    pads = (away, 0, 0, away) if offset >= 0 else (0, away, away, 0)
+    return torch.nn.functional.pad(square, pads)
+
+
+def diag(input: Any, diagonal: Any = 0) -> Any:
+    if input.dim() == 1:
+        return diag_embed(input, diagonal)
+    return _diagonal(input, diagonal).clone()
+
+
+_diagonal = diagonal
+
+
+def diagflat(input: Any, offset: Any = 0) -> Any:
+    return diag_embed(input.reshape(-1), offset)
+
+
+def _within(stop: Any, most: Any) -> Any:
+    """The sum of the numbers below `stop`, of which none counts as less than 0 or more than
+    `most`."""
+    few = min(max(stop - 1, 0), most)
+    return few * (few + 1) // 2 + most * max(stop - 1 - most, 0)
+
+
+def _indices(row: Any, col: Any, counts: Any, begins: Any, total: Any, dtype: Any) -> Any:
+    """The rows and columns of places of a matrix: in each row so many, from that column on."""
+    ends = counts.cumsum(0)
+    place = torch.arange(total, device=counts.device)
+    rows = torch.searchsorted(ends, place, right=True)
+    columns = place - (ends - counts)[rows] + begins[rows]
+    return torch.stack([rows, columns]).to(dtype)
+
+
+def tril_indices(
+    row: Any, col: Any, offset: Any = 0, *, dtype: Any = torch.int64, device: Any = None
+) -> Any:
+    counts = (torch.arange(row, device=device) + (offset + 1)).clamp(0, col)
+    total = _within(row + offset + 1, col) - _within(offset + 1, col)
+    return _indices(row, col, counts, torch.zeros_like(counts), total, dtype)
+
+
+def triu_indices(
+    row: Any, col: Any, offset: Any = 0, *, dtype: Any = torch.int64, device: Any = None
+) -> Any:
+    begins = (torch.arange(row, device=device) + offset).clamp(0, col)
+    total = row * col - (_within(row + offset, col) - _within(offset, col))
+    return _indices(row, col, col - begins, begins, total, dtype)
+
+
+def unfold(input: Any, dimension: int, size: Any, step: Any) -> Any:
+    """A view in which windows of the dimension are a last one."""
+    dim = dimension % max(input.dim(), 1)
+    shape, strides = [*input.shape, size], [*input.stride(), input.stride()[dim]]
+    torch._check(size <= shape[dim], lambda: "maximum size for tensor is smaller than the windows")
+    torch._check(step > 0, lambda: "step must be positive")
+    shape[dim], strides[dim] = (shape[dim] - size) // step + 1, strides[dim] * step
+    return input.as_strided(shape, strides)
+
+
+def stft(
+    input: Any,
+    n_fft: Any,
+    hop_length: Any = None,
+    win_length: Any = None,
+    window: Any = None,
+    *,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: Any = None,
+    return_complex: bool,
+) -> Any:
+    """The transform of each frame, frequency by frequency."""
+    length = n_fft if win_length is None else win_length
+    if center:
+        row = input.reshape(1, -1, input.shape[-1])
+        row = torch.nn.functional.pad(row, [n_fft // 2, n_fft // 2], pad_mode)
+        input = row.reshape([*input.shape[:-1], row.shape[-1]])
+    frames = unfold(input, -1, n_fft, n_fft // 4 if hop_length is None else hop_length)
+    if window is None and length != n_fft:
+        window = torch.ones(length, dtype=input.dtype, device=input.device)
+    if window is not None:
+        before = (n_fft - length) // 2
+        frames = frames * torch.nn.functional.pad(window, (before, n_fft - length - before))
+    half = not (frames.is_complex()) if onesided is None else onesided
+    transform = torch.fft.rfft if half else torch.fft.fft
+    found = transform(frames, norm="ortho" if normalized else "backward").transpose(-1, -2)
+    return found if return_complex else torch.view_as_real(found)
+
+
+def sparse_product(places: Any, values: Any, rows: Any, columns: Any, dense: Any) -> Any:
+    """Of a sparse matrix of so many rows and columns, and a dense matrix or vector."""
+    torch._check(dense.shape[0] == columns, lambda: "sizes of matrices do not match")
+    weights = values if dense.dim() == 1 else values.unsqueeze(1)
+    found = dense.new_zeros([rows, *dense.shape[1:]])
+    return found.index_add(0, places[0], weights * dense.index_select(0, places[1]))
+
+
+#: by the name of an operator: such a function, and the arguments that torch takes as plain numbers
+FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "hann_window": (hann_window, ("window_length",)),
+    "hamming_window": (hamming_window, ("window_length",)),
+    "blackman_window": (blackman_window, ("window_length",)),
+    "bartlett_window": (bartlett_window, ("window_length",)),
+    "kaiser_window": (kaiser_window, ("window_length",)),
+    "linspace": (linspace, ("steps",)),
+    "logspace": (logspace, ("steps",)),
+    "fft_fftfreq": (fftfreq, ("n", "d")),
+    "fft_rfftfreq": (rfftfreq, ("n", "d")),
+    "one_hot": (one_hot, ("num_classes",)),
+    "vander": (vander, ("N",)),
+    "adaptive_avg_pool1d": (adaptive_avg_pool1d, ("output_size",)),
+    "trapezoid": (trapezoid, ("dx",)),
+    "trapz": (trapezoid, ("dx",)),
+    "unfold": (unfold, ("size", "step")),
+    "stft": (stft, ("n_fft", "hop_length")),
+    "diagonal": (diagonal, ("offset",)),
+    "diag_embed": (diag_embed, ("offset",)),
+    "diag": (diag, ("diagonal",)),
+    "diagflat": (diagflat, ("offset",)),
+    "tril_indices": (tril_indices, ("row", "col", "offset")),
+    "triu_indices": (triu_indices, ("row", "col", "offset")),
+}
