@@ -344,5 +344,11 @@ AO0175: a result is a {cls}, a tensor subclass, whose gradient is of another for
 AO0176: gradients of {name} are differentiated in turn, and its caller has a result on which another
     one depends, or which its operator keeps, and with that the gradients > drop that result before,
     or return it detached
+AO0177: what {name} asked in its forward of the code around it, how a sharded module scatters its
+    gradients for one, is answered otherwise in its backward pass: the forward is run again and
+    differentiated as eager does > change such settings between two steps, before the forward
+AO0178 AotError: what a compiled forward asked of the code around it, how a sharded module scatters
+    its gradients for one, is answered otherwise in its backward pass; it would have to be run again
+    for that, and: {why} > change such settings between two steps, before the forward
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""
