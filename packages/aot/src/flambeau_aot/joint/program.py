@@ -104,8 +104,14 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     environment = next((environment_of(each) for each in numbers), None)
     asked = (getattr(node.target, "still_holds", None) for node in gm.graph.nodes)
     conditions = tuple(dict.fromkeys(each for each in asked if each is not None))
-    more = {"symbolic": symbolic, "environment": environment, "conditions": conditions}
-    return InputProgram(*own, False, fake_mode=mode, **more)
+    return InputProgram(
+        *own,
+        False,
+        symbolic=symbolic,
+        fake_mode=mode,
+        environment=environment,
+        conditions=conditions,
+    )
 
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> InputProgram:
