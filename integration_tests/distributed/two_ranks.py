@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-SECONDS = 240
+SECONDS = 600
 IMPORTED = (
     "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "sympy", "flambeau",
     "flambeau_inductor",

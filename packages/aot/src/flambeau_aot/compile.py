@@ -176,7 +176,7 @@ class Pipeline:
                 own = (program, work.joint, surroundings, self._derivative, self._traced)
                 higher = Derivatives(*own, self.options.name).higher
                 refuse_requests(work.joint, higher, self.options.name)
-            compiled = self._training(work, halves, higher, uncompiled)
+            compiled = self._training(work, halves, higher, uncompiled, program.conditions)
             compiled.higher = higher
         uncompiled.of = weakref.ref(compiled)
         compiled.again = lambda others: self.compile(replace(program, symbolic=()), others)
@@ -203,7 +203,12 @@ class Pipeline:
         return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
 
     def _training(
-        self, work: _Work, halves: Halves, higher: HigherOrder | None, uncompiled: Uncompiled
+        self,
+        work: _Work,
+        halves: Halves,
+        higher: HigherOrder | None,
+        uncompiled: Uncompiled,
+        conditions: tuple[Callable[[], bool], ...],
     ) -> Compiled:
         joint, options, backward_gm = work.joint, self.options, halves.backward
         assert backward_gm is not None
@@ -225,7 +230,7 @@ class Pipeline:
         lazily = options.compile_backward == "lazy" and not joint.symbols
         backward: Boxed = compiled_backward() if not lazily else lambda x: compiled_backward()(x)
         crossing = program_facts.crossing(joint, halves, backward_info)
-        own = Differentiation(joint.plan, crossing, higher)
+        own = Differentiation(joint.plan, crossing, higher, conditions)
         counts = options, work.removed, work.seconds
         report = program_facts.training_report(joint, halves, *counts, own.kept)
         run = training_call(work.bound, own, forward, backward, uncompiled)

@@ -347,5 +347,11 @@ AO0176: gradients of {name} are differentiated in turn, and its caller has a res
 AO0177: a result shares memory with another one or an input and its gradient goes another way
     (through the derivative of an autograd.Function), and it or what it is a view of depends on a
     result, whose hooks would miss a part of their gradient > return a clone of it
+AO0178: what {name} asked in its forward of the code around it, how a sharded module scatters its
+    gradients for one, is answered otherwise in its backward pass: the forward is run again and
+    differentiated as eager does > change such settings between two steps, before the forward
+AO0179 AotError: what a compiled forward asked of the code around it, how a sharded module scatters
+    its gradients for one, is answered otherwise in its backward pass; it would have to be run again
+    for that, and: {why} > change such settings between two steps, before the forward
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

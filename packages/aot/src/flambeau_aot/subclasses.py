@@ -154,6 +154,7 @@ class _Together(torch.autograd.Function):
     ) -> Any:
         """The subclass."""
         ctx.spec, ctx.tangent, ctx.seen = spec, tangent, seen
+        ctx.set_materialize_grads(False)
         given = [item.detach() for item in inner]
         ctx.inner, ctx.carriers = given[: spec.count], given[spec.count :]
         return put_together(spec, [item.detach() for item in ctx.inner])
@@ -162,6 +163,8 @@ class _Together(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         """The gradient, as plain tensors."""
         _refuse_differentiating(ctx.spec)
+        if grads[0] is None:
+            return (None,) * (3 + len(ctx.carriers) + len(ctx.inner))
         grad = current_value(grads[0]) if is_functional(grads[0]) else grads[0]
         found: list[torch.Tensor | None] = [None] * len(ctx.inner)
         of_gradient: SubclassSpec | int

@@ -82,7 +82,12 @@ class _Undefined(torch.autograd.Function):
 
 def _reason(request: Request) -> str:
     """The id of why a derivative runs eagerly."""
-    known = {"AO0171": request.undefined, "AO0164": request.tangents, "AO0176": request.alive}
+    known = {
+        "AO0171": request.undefined,
+        "AO0164": request.tangents,
+        "AO0176": request.alive,
+        "AO0178": request.changed,
+    }
     return next((id for id, holds in known.items() if holds), "AO0153")
 
 

@@ -53,6 +53,9 @@ class InputProgram:
     """The class of the mode that whoever captured it has used: another one may take long to load"""
     environment: Any = None
     """The shape environment of sizes that depend on data, where it has any."""
+    conditions: tuple[Callable[[], bool], ...] = ()
+    """What its calls ask of the world in a backward pass: where one no longer holds, eager's
+    gradients are others than those that were traced."""
 
     def untraced(self, static: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
         """What the program returns for tensors: it is run as eager runs it."""
@@ -99,7 +102,16 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> InputProgram:
     own = (name, static, tuple(names), tuple(inputs), run)
     numbers = symbolic_parts(x.meta.get("val") for x in gm.graph.nodes)
     environment = next((environment_of(each) for each in numbers), None)
-    return InputProgram(*own, False, symbolic=symbolic, fake_mode=mode, environment=environment)
+    asked = (getattr(node.target, "still_holds", None) for node in gm.graph.nodes)
+    conditions = tuple(dict.fromkeys(each for each in asked if each is not None))
+    return InputProgram(
+        *own,
+        False,
+        symbolic=symbolic,
+        fake_mode=mode,
+        environment=environment,
+        conditions=conditions,
+    )
 
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> InputProgram:

@@ -204,6 +204,9 @@ def _backward(
             lines.append(f"        return batched(ctx, ({inputs},))")
     lines.append(f"    if {FORWARD_AD_LEVEL} >= 0 and have_tangents({display(given)}):")
     lines.append(f"        return own.with_tangents(ctx, {display(given)})")
+    if own.conditions:
+        lines.append("    if not own.still_holds():")
+        lines.append(f"        return own.as_now(ctx, {display(given)})")
     if own.watched:
         lines.append("    if versions(ctx.watched) != ctx.watched_versions:")
         lines.append(f"        own.written_between(ctx, {display(given)})")

@@ -8,7 +8,7 @@ Invariant: a method that is given a node changes nothing but what that node keep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,11 +48,13 @@ _NOTHING_DONE: tuple[frozenset[int], list[Any]] = (frozenset(), [])
 class Differentiation:
     """What the autograd function of one program is made of: its plan, what crosses from its forward
     to its backward graph, and derivatives of higher order; without them, a backward pass with
-    `create_graph=True` raises DoubleBackwardError."""
+    `create_graph=True` raises DoubleBackwardError. conditions: where one of them does not hold in a
+    backward pass, the program is run again."""
 
     plan: RuntimePlan
     crossing: Crossing
     higher: HigherOrder | None
+    conditions: tuple[Callable[[], bool], ...] = ()
 
     @property
     def once(self) -> bool:
@@ -278,6 +280,17 @@ class Differentiation:
         """The gradients where those of some results are known as a whole."""
         self._refuse_parts()
         return self.differentiable(ctx, given, Request(ctx, whole))
+
+    def still_holds(self) -> bool:
+        """Whether the backward graph gives what eager would now."""
+        return all(holds() for holds in self.conditions)
+
+    def as_now(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
+        """The gradients where that does not hold any more."""
+        why = self._why_never_in_parts()
+        if why:
+            raise refusal("AO0179", why=why)
+        return self.differentiable(ctx, given, Request(ctx, {}, changed=True))
 
     def with_tangents(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
         """The gradients with the tangents of forward-mode differentiation, which kernels do not

@@ -44,7 +44,8 @@ class Request:
     cotangents as a whole: what other results would add to them is dropped. `asked`: results whose
     gradients are wanted in the place of those of primals, what comes to one through another left
     out. tangents: the gradients have some. undefined: all cotangents are, and derivatives of a
-    user's run all the same. alive: the caller still has what the gradients depend on.
+    user's run all the same. alive: the caller still has what the gradients depend on. changed: the
+    program depends in a backward pass on what has changed since.
     """
 
     main: Any
@@ -53,6 +54,7 @@ class Request:
     tangents: bool = False
     undefined: bool = False
     alive: bool = False
+    changed: bool = False
 
 
 @dataclass(frozen=True)

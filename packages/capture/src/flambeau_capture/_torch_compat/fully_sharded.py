@@ -2,13 +2,16 @@
 
 In: a module's hooks. Out: the state that they belong to, what it says of communication, and the
 target of a graph's node. Invariant: nothing is imported that the program has not imported; what a
-target communicates are functional collectives, of the sizes and in the dtypes of torch's own.
+target communicates are functional collectives, of the sizes and in the dtypes of torch's own. What
+the program has changed since the forward is examined again in the backward pass: torch's own code
+scatters then.
 Tried on torch 2.13.
 """
 
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,9 +47,7 @@ PLAIN_GROUP: dict[str, Any] = {
     "reduce_scatter_unused_params": False, "unshard_in_backward": True, "_all_reduce_hook": None,
     "_partial_reduce_output": None, "force_sum_reduction_for_comms": False,
 }  # fmt: skip
-PLAIN_PARAMETER: dict[str, Any] = {
-    "offload_to_cpu": False, "is_dtensor": False, "unsharded_accumulated_grad": None,
-}  # fmt: skip
+PLAIN_PARAMETER: dict[str, Any] = {"offload_to_cpu": False, "is_dtensor": False}
 #: attributes of a group by which what it communicates is chosen: known by identity
 GROUP_CHOICES = (
     "mesh_info", "post_forward_mesh_info", "gradient_divide_factor", "_all_gather_comm",
@@ -54,6 +55,10 @@ GROUP_CHOICES = (
 )  # fmt: skip
 #: of a group's first choice, where a program gives the second collective a group of its own
 SCATTERED_IN = "reduce_scatter_process_group"
+
+
+#: what the forward alone reads
+_OF_FORWARD = frozenset({"_training_state", "unshard_in_backward", "post_forward_mesh_info"})
 
 
 def sharding_of(module: Any) -> Any:
@@ -108,6 +113,7 @@ class Gather:
     __name__ = __qualname__ = "gather_parameters"
 
     def __init__(self, group: Any) -> None:
+        self._group, self._read = weakref.ref(group), _read_in_backward(group)
         first = group.fsdp_params[0]
         self.shards = tuple(_shard_of(each) for each in group.fsdp_params)
         self.given = first.param_dtype or first.orig_dtype
@@ -129,8 +135,8 @@ class Gather:
             group.device.type,
             group.gradient_divide_factor,
         )
-        if self.size == 1 and replicas is None:
-            self.before, self.after = None, group.gradient_divide_factor
+        #: what takes the place of a scatter among one
+        self.between = group.gradient_divide_factor if self.size == 1 else None
         self.reduction, self.all_reduction = map(reduction_name, reductions)
 
     def __repr__(self) -> str:
@@ -141,6 +147,31 @@ class Gather:
             self, *(each.to_local() for each in parameters)
         )
         return (found,) if isinstance(found, torch.Tensor) else found
+
+    def still_holds(self) -> bool:
+        """Whether a backward pass now scatters as it would have when this was made."""
+        group = self._group()
+        return group is not None and all(map(_same, self._read, _read_in_backward(group)))
+
+    def scatter_by_hooks(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """What torch's own hooks do with whole gradients, as the group says now."""
+        group = self._group()
+        if group is None:
+            raise RuntimeError("the sharded module of a compiled forward is gone in its backward")
+        group.unshard()
+        group.wait_for_unshard()
+        for parameter, gradient in zip(group.fsdp_params, gradients, strict=True):
+            if gradient is None or not parameter.sharded_param.requires_grad:
+                continue
+            whole = parameter.unsharded_param
+            own = gradient.detach().clone(memory_format=torch.contiguous_format)
+            whole.grad = own if whole.grad is None else whole.grad + own
+        kept = group._training_state
+        group.post_backward()
+        group._training_state = kept
+        state = sharding_of(group.modules[0])
+        if state is None or state._state_ctx.is_last_backward:
+            group.finalize_backward()
 
     def gathered(self, locals_: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Whole parameters, of a process's shards."""
@@ -183,6 +214,8 @@ class Gather:
                 flat, self.reduction, self.size, self.scattered
             )
             flat = functional("wait_tensor")(flat)
+        elif self.between not in (None, 1):
+            flat = flat / self.between
         if self.replicas is not None:
             flat = functional("all_reduce")(flat, self.all_reduction, self.replicas)
             flat = functional("wait_tensor")(flat)
@@ -204,6 +237,24 @@ class Gather:
         apart: Any = _padded(gradient, dim, padded).unflatten(dim, sizes)  # type: ignore[no-untyped-call]
         rows: torch.Tensor = apart.movedim(dim, 0).flatten(1)
         return rows
+
+
+def nothing_accumulated(parameter: Any) -> bool:
+    """Whether no whole gradient of a parameter waits for one that is scattered with it."""
+    whole = getattr(parameter, "_unsharded_param", None)
+    return parameter.unsharded_accumulated_grad is None and (whole is None or whole.grad is None)
+
+
+def _read_in_backward(group: Any) -> list[Any]:
+    names = [name for name in (*PLAIN_GROUP, *GROUP_CHOICES) if name not in _OF_FORWARD]
+    waiting = map(nothing_accumulated, group.fsdp_params)
+    scattered_in = getattr(group.mesh_info, SCATTERED_IN, None)
+    return [*(getattr(group, name) for name in names), scattered_in, *waiting]
+
+
+def _same(before: Any, now: Any) -> bool:
+    plain = type(before) is type(now) and isinstance(now, bool | int | float)
+    return before is now or (plain and before == now)
 
 
 def _shard_of(parameter: Any) -> Shard:
@@ -235,6 +286,9 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+        if not ctx.plan.still_holds():
+            ctx.plan.scatter_by_hooks(gradients)
+            return (None,) * (len(gradients) + 1)
         return (None, *ctx.plan.reduced(gradients, ctx.sizes))
 
 

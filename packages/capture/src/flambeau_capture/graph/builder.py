@@ -110,6 +110,9 @@ class GraphBuilder:
         self.begun: list[tuple[torch.Tensor, int, Any]] = []
         #: parameters whose gradients are summed when a backward pass of this graph ends
         self.watched: list[WatchedLeaves] = []
+        #: what a backward pass of this graph examines again, which raises a `Break` where it has
+        #: changed, and the step to end the graph at then
+        self.examined_again: list[tuple[Callable[[], None], int]] = []
         # Steps at which operations with a history were recorded, where there is a clock.
         self.clock: weakref.WeakMethod[Callable[[], int]] | None = None
         self.steps: dict[fx.Node, int] = {}

@@ -198,6 +198,7 @@ def _in_graph(
     if any(is_reentrant(node) for node in tx.graph.graph.nodes):
         raise Break(_REASON, "backward through a checkpoint with use_reentrant=True")
     whole_graph_is_ours(tx)
+    _examine_again(tx)
     leaves = _leaf_values(tx, roots, options.get("inputs", Constant(None)))
     summed = watched_here(tx, leaves)
     for leaf in leaves:
@@ -219,6 +220,16 @@ def _in_graph(
             _accumulate(tx, leaf, made, own and not any(_is_of(x, made) for x in others))
     sum_gradients(tx, leaves)
     return Constant(None)
+
+
+def _examine_again(tx: Tracer) -> None:
+    for examine, step in tx.graph.examined_again:
+        try:
+            examine()
+        except Break as error:
+            tx.heap.changed()
+            error.stop = step
+            raise
 
 
 def _unwatched(tx: Tracer, leaf: TensorValue) -> None:

@@ -4,7 +4,8 @@ In: a call of a module that was given to `fully_shard`. Out: one call of the gra
 parameters, whose derivative scatters their gradients; in the forward they are found where the
 module has its own. Invariant: hooks and forward are in one graph or all in Python, so that nobody
 sees a module with parameters that are in the graph alone; what the state of the hooks says is
-guarded, and has to be what it is between two steps. torch's hooks know nothing of such a call.
+guarded, has to be what it is between two steps, and is examined again by a backward pass. torch's
+hooks know nothing of such a call.
 
 Whole parameters that eager frees after the forward are computed again in the backward pass, which
 is the partition's to place (Zhao et al., PyTorch FSDP, VLDB 2023, section 4.3).
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
@@ -49,12 +51,14 @@ def _call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise _refused("in a function that torch maps or runs again")
     if module.gathered is not None:
         raise _refused("that calls itself")
-    module.gathered = []
+    again, step = tx.graph.examined_again, tx.step()
+    module.gathered, before = [], len(again)
     try:
         return tx.call(wrap_known(tx, compat.MODULE_CALLS[-1], "_call_impl"), [*args], kwargs)
     finally:
         _given_back(module)
         module.gathered = None
+        again[before:] = [(examine, step) for examine, _ in again[before:]]
 
 
 def _given_back(module: ModuleValue) -> None:
@@ -104,22 +108,17 @@ def _tensors(value: Value) -> Iterator[TensorValue]:
 
 def _gather(tx: Tracer, module: ModuleValue, group: Value, real: Any) -> None:
     """One operation that gathers a group's parameters, and where they are found from then on."""
-    _assume(tx, group, compat.PLAIN_GROUP)
+    _as_it_is(tx, group, real)
     why = compat.left_to_eager(real)
     if why:
         raise _refused(f"with {why}")
-    for name in compat.GROUP_CHOICES:
-        found = tx.get_attr(group, name)
-        source = getattr(found, "source", None)
-        if source is not None:
-            tx.guard(source, "ID_MATCH", getattr(real, name))
-        if hasattr(getattr(real, name), compat.SCATTERED_IN):
-            tx.get_attr(found, compat.SCATTERED_IN)  # guarded
     listed = tx.get_attr(group, "fsdp_params")
     parameters: list[Value] = []
     places = list(compat.places_of(module.real, real))
     for at, paths in enumerate(places):
-        _assume(tx, listed.get_item(tx, Constant(at)), compat.PLAIN_PARAMETER)
+        spread = listed.get_item(tx, Constant(at))
+        _assume(tx, spread, compat.PLAIN_PARAMETER)
+        _ask(tx, spread, real.fsdp_params[at])
         owner, name = _owner(tx, module, paths[0][0]), paths[0][1]
         parameter = owner.get_attr(tx, name)
         if not isinstance(parameter, TensorValue) or parameter.real is None:
@@ -131,6 +130,7 @@ def _gather(tx: Tracer, module: ModuleValue, group: Value, real: Any) -> None:
     if not parameters:
         return
     plan = compat.Gather(real)
+    tx.graph.examined_again.append((partial(_as_it_is, tx, group, real), tx.step()))
     result = graph_call(tx, "call_function", plan, parameters, {})
     whole = result.parts()  # type: ignore[attr-defined]
     if plan.again:
@@ -142,6 +142,34 @@ def _gather(tx: Tracer, module: ModuleValue, group: Value, real: Any) -> None:
             owner = _owner(tx, module, path)
             owner.swapped[name] = value
             module.gathered.append((owner, name, value))
+
+
+def _ask(tx: Tracer, spread: Value, real: Any) -> None:
+    question = compat.nothing_accumulated
+    source = getattr(spread, "source", None)
+    if source is None or not question(real):
+        raise _refused("with gradients that wait to be scattered")
+    tx.guard(source, "CALL", question, "a parameter without a gradient that waits")
+
+
+def _as_it_is(tx: Tracer, group: Value, real: Any) -> None:
+    """What a group says of communication: guarded, and not what the frame itself has set."""
+    _assume(tx, group, compat.PLAIN_GROUP)
+    for name in compat.GROUP_CHOICES:
+        found, chosen = tx.get_attr(group, name), getattr(real, name)
+        _must_be(found, chosen, name)
+        source = getattr(found, "source", None)
+        if source is not None:
+            tx.guard(source, "ID_MATCH", chosen)
+        if hasattr(chosen, compat.SCATTERED_IN):
+            own = tx.get_attr(found, compat.SCATTERED_IN)  # guarded
+            _must_be(own, getattr(chosen, compat.SCATTERED_IN), compat.SCATTERED_IN)
+
+
+def _must_be(found: Value, chosen: Any, name: str) -> None:
+    real = found.real if hasattr(found, "real") else found.as_python()
+    if real is not chosen and not (isinstance(real, float) and real == chosen):
+        raise _refused(f"whose {name} the same function sets")
 
 
 def _owner(tx: Tracer, module: ModuleValue, path: str) -> ModuleValue:
