@@ -29,12 +29,12 @@ class Postponing:
     def __init__(self) -> None:
         self._depth = 0
         self._waiting: list[Callable[[], Any]] = []
-        self._replaced: dict[int, _Asking] = {}
+        self._replaced: dict[int, _Postponed] = {}
         self._raised: BaseException | None = None
 
     def during(self, run: Callable[[], T]) -> T:
-        """What it returns; each handler is replaced by one that asks. What one that has waited
-        raises comes out of here, whoever took it for a fault."""
+        """What it returns; each handler is replaced by one that may postpone it. What one that
+        has waited raises comes out of here, whoever took it for a fault."""
         if self._replaced or threading.current_thread() is not threading.main_thread():
             return run()
         try:
@@ -88,15 +88,15 @@ class Postponing:
         for number in _NUMBERS:
             handler = signal.getsignal(number)
             if callable(handler):
-                self._replaced[number] = _Asking(self, handler)
+                self._replaced[number] = _Postponed(self, handler)
                 signal.signal(number, self._replaced[number])
 
     def _end(self) -> None:
         self._depth = 1
         while self._replaced:
-            number, asking = self._replaced.popitem()
-            if signal.getsignal(number) is asking:  # else the program has put another
-                signal.signal(number, asking.theirs)
+            number, waiting = self._replaced.popitem()
+            if signal.getsignal(number) is waiting:  # else the program has put another
+                signal.signal(number, waiting.theirs)
         self._depth, self._raised = 0, None
         while self._waiting:
             self._waiting.pop(0)()
@@ -110,7 +110,7 @@ class Postponing:
                 raise
 
 
-class _Asking:
+class _Postponed:
     """A signal handler in the place of the program's."""
 
     def __init__(self, postponing: Postponing, theirs: Callable[..., Any]) -> None:
@@ -148,7 +148,7 @@ def _handlers() -> Iterator[CodeType]:
     """The code of the functions that are installed."""
     for number in _NUMBERS:
         handler: Any = signal.getsignal(number)
-        if isinstance(handler, _Asking):
+        if isinstance(handler, _Postponed):
             handler = handler.theirs
         if not hasattr(handler, "__code__") and not hasattr(handler, "__func__"):
             handler = inspect.getattr_static(type(handler), "__call__", None)

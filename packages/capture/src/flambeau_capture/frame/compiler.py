@@ -96,12 +96,12 @@ class FrameCompiler:
         if not self._acquire():
             return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
         try:
-            return HANDLERS.during(lambda: self._apart(frame, cache))
+            return HANDLERS.during(lambda: self._in_own_state(frame, cache))
         finally:
             self._owner = None
             self._lock.release()
 
-    def _apart(self, frame: FrameCall, cache: Any) -> Any:
+    def _in_own_state(self, frame: FrameCall, cache: Any) -> Any:
         """What the frame is to run, made aside from the program's state of the thread."""
         with (
             compat.foreign_modes_left(),
