@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -327,6 +328,27 @@ class _WhereDefined(OrderedDict[int, Any]):
             return None if grad is None else hook(grad)
 
         super().__setitem__(key, call)
+
+
+def unseen_where_undefined(node: Any, found: Sequence[Any]) -> None:
+    """Let hooks on leaves that a node has no gradient for be called only for one: the engine comes
+    to such a leaf all the same, with None. In eager no node would lead there."""
+    for (end, _), gradient in zip(node.next_functions, found, strict=True):
+        hooks = getattr(getattr(end, "variable", None), "_backward_hooks", None)
+        if gradient is None and hooks:
+            for key, hook in hooks.items():
+                if not isinstance(hook, _Defined):
+                    hooks[key] = _Defined(hook)
+
+
+@dataclass(frozen=True)
+class _Defined:
+    """A hook that is not called for a gradient that is undefined."""
+
+    hook: Callable[[torch.Tensor], Any]
+
+    def __call__(self, gradient: torch.Tensor | None) -> Any:
+        return None if gradient is None else self.hook(gradient)
 
 
 def _counts_of_passes(hook: Any) -> Any:
