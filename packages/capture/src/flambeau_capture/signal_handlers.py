@@ -94,9 +94,10 @@ class Postponing:
     def _end(self) -> None:
         self._depth = 1
         while self._replaced:
-            number, waiting = self._replaced.popitem()
-            if signal.getsignal(number) is waiting:  # else the program has put another
-                signal.signal(number, waiting.theirs)
+            number, own = self._replaced.popitem()
+            now: Any = signal.getsignal(number)
+            if now is own:  # else the program has put another
+                signal.signal(number, own.theirs)
         self._depth, self._raised = 0, None
         while self._waiting:
             self._waiting.pop(0)()
