@@ -304,7 +304,8 @@ class RuntimePlan:
     derivative). `apart`: primals that require grad and that no output with a gradient depends on:
     the function must have no edge to them. grad_mode_after: the grad mode the program leaves, None
     where it leaves it alone. offsets: (primal, storage offset): primals whose offset in their
-    storage the graph relies on. grad_mode: the grad mode the program was traced in. reshapes:
+    storage the graph relies on. grad_mode: the grad mode the program was traced in. recorded:
+    whether autograd may save something in it, if only for what no result leads to. reshapes:
     inputs given another shape. begin_grad: inputs on which the program calls requires_grad_().
     end_grad: those on which it calls detach_(). touched: inputs whose version counter is to be
     raised although nothing is copied into them. `beside`: inputs that share the memory, and so the
@@ -334,6 +335,7 @@ class RuntimePlan:
     grad_mode_after: bool | None = None
     offsets: tuple[tuple[int, int], ...] = ()
     grad_mode: bool = True
+    recorded: bool = False
     reshapes: tuple[Reshape, ...] = ()
     begin_grad: tuple[int, ...] = ()
     end_grad: tuple[int, ...] = ()

@@ -124,3 +124,82 @@ def test_hooks_whatever_the_order_in_which_they_are_put_there(
     compiled = aot.aot_function(program, aot.run_as_is)
     for used in (1, 2, len(program(torch.ones(3, 3)))):
         assert seen(compiled, used) == seen(program, used)
+
+
+class OfTheFirst(torch.autograd.Function):
+    """Two results of one node; the second input has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> tuple[Any, ...]:
+        return first, None
+
+
+PROGRAMS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
+    "each of its own": lambda x, y: (x * 2, y * 3),
+    "function": lambda x, y: (OfTheFirst.apply(x * 1, y)[0], x * y),
+    "three": lambda x, y: (x.sin(), (x * y).exp(), y.cos()),
+    "depending": lambda x, y: (x.sin(), (x.sin() * y).exp()),
+    "one operator": lambda x, y: (*(x * y).unbind(0), x + y),
+}
+PUT = [["all"], ["any"], ["all", "any"], ["any", "all"], ["each", "all"], ["all", "each"],
+       ["each", "any", "all"], ["all", "all", "each"]]  # fmt: skip
+USED = [[[0]], [[1]], [[0, 1]], [[0, 1], [1]], [[1], [0]], [[0, 1], [0], [1]]]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_hooks_on_several_results_are_called_with_the_last_that_has_a_gradient(name: str) -> None:
+    """`register_multi_grad_hook` counts the nodes that are run: in eager, each result's own."""
+    program = PROGRAMS[name]
+
+    def seen(call: Callable[..., Any], put: list[str], used: list[list[int]]) -> list[Any]:
+        x, y = (torch.arange(k, k + 3.0).requires_grad_() for k in (1, 2))
+        log = list[Any]()
+        results = call(x, y)
+        several = torch.autograd.graph.register_multi_grad_hook
+        for kind in put:
+            if kind == "all":
+                several(results, lambda grads: log.append([g is None for g in grads]), mode="all")
+            elif kind == "any":
+                several(results, lambda grad: log.append("any"), mode="any")
+            else:
+                for place, result in enumerate(results):
+                    result.register_hook(
+                        lambda grad, place=place: (
+                            log.append((place, grad is None))
+                            or (None if grad is None else grad * (1 + len(log) / 8))
+                        )
+                    )
+        for places in used:
+            torch.autograd.backward([results[p].sum() for p in places], retain_graph=True)
+        return [*log, *(None if leaf.grad is None else leaf.grad.tolist() for leaf in (x, y))]
+
+    compiled = aot.aot_function(program, aot.run_as_is)
+    for put in PUT:
+        for used in USED:
+            assert seen(compiled, put, used) == seen(program, put, used), (put, used)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["before the call", "after it"])
+def test_a_hook_on_a_leaf_that_no_gradient_leads_to_is_not_called(later: bool) -> None:
+    """The one node of a call leads to all inputs; in eager, that of a result to its own."""
+    compiled = aot.aot_function(PROGRAMS["three"], aot.run_as_is)
+    x, y = (torch.ones(3, requires_grad=True) for _ in range(2))
+    log = list[torch.Tensor]()
+
+    def put() -> Any:
+        return y.register_hook(lambda grad: log.append(grad) or grad * 2)
+
+    handle = None if later else put()
+    results = compiled(x, y)
+    handle = handle or put()
+    results[0].sum().backward(retain_graph=True)
+    assert log == [] and y.grad is None
+    results[2].sum().backward(retain_graph=True)
+    assert y.grad is not None and torch.equal(y.grad, -2 * torch.ones(3).sin()) and len(log) == 1
+    handle.remove()
+    results[2].sum().backward()
+    assert torch.equal(y.grad, -3 * torch.ones(3).sin()) and len(log) == 1

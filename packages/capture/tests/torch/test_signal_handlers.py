@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import signal
+import threading
+import time
 from types import FunctionType
 
 import flambeau_capture
@@ -38,8 +41,8 @@ HANDLERS = {
 MOMENTS = 6
 
 
-def work(x):
-    for k in range(40):
+def work(x, steps=40):
+    for k in range(steps):
         x = (x * k + 1).sin() + x.cos() * 0.5
     return x
 
@@ -47,12 +50,13 @@ def work(x):
 @pytest.fixture
 def alarm():
     before = signal.getsignal(signal.SIGALRM)
-    yield lambda handler, seconds: (
-        signal.signal(signal.SIGALRM, handler),
-        signal.setitimer(signal.ITIMER_REAL, seconds),
-    )
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    with compat.foreign_modes_left():  # or all later tests of this process would run in one
+        yield lambda handler, seconds: (
+            signal.signal(signal.SIGALRM, handler),
+            signal.setitimer(signal.ITIMER_REAL, seconds),
+        )
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("kind", HANDLERS)
@@ -80,10 +84,12 @@ def test_what_a_handler_raises_in_a_backend_reaches_the_program(alarm, kind):
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_and_so_it_does_out_of_capture(capture, alarm, moment, recwarn):
     """At any moment of it, the call raises what the handler did, or the alarm came after it."""
-    again = FunctionType(work.__code__.replace(co_name=f"work{moment}"), globals())
+    again = FunctionType(
+        work.__code__.replace(co_name=f"work{moment}"), globals(), None, work.__defaults__
+    )
     fn, x = capture(again), torch.ones(2)
-    alarm(plain, 0.002 * 3**moment)
     try:
+        alarm(plain, 0.002 * 3**moment)
         result = fn(x)
     except Late:
         result = None
@@ -117,3 +123,88 @@ def test_a_mode_that_nobody_left_is_left(alarm, mode):
         fn(x)
     assert not compat.foreign_modes()
     assert torch.equal(fn(x), work(x))
+
+
+def of_this_thread():
+    """What an exception at a bad moment could leave behind."""
+    return (
+        compat.foreign_modes(),
+        compat.dispatch_key_sets(),
+        compat.torch_function_state(),
+        compat.saved_tensors_hooked(),
+        torch.is_grad_enabled(),
+        torch._C._only_lift_cpu_tensors(),
+        signal.getsignal(signal.SIGALRM),
+    )
+
+
+def interrupting(number, frame):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("handler", [plain, interrupting])
+def test_whenever_it_comes_the_thread_is_as_it_was(capture, alarm, handler):
+    """At 40 moments of a compile, each of another copy of a function, and with grad disabled or
+    not: nothing of capture is left, and the next call is right."""
+    rng, x = random.Random(handler.__name__), torch.ones(2)
+    started = time.perf_counter()
+    capture(FunctionType(work.__code__.replace(co_name="work_timed"), globals(), None, (4,)))(x)
+    whole = time.perf_counter() - started
+    for moment in range(40):
+        copied = work.__code__.replace(co_name=f"work_{handler.__name__}{moment}")
+        fn = capture(FunctionType(copied, globals(), None, (4,)))
+        with torch.set_grad_enabled(moment % 2 == 0):
+            alarm(handler, 0)
+            before = of_this_thread()
+            try:
+                alarm(handler, rng.uniform(1e-4, whole))
+                fn(x)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except (Late, KeyboardInterrupt):
+                pass
+            assert of_this_thread() == before
+        assert torch.equal(fn(x), work(x, 4))
+
+
+@torch.library.custom_op("signals::late", mutates_args=())
+def late(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+IN_FAKE: list = []
+
+
+@late.register_fake
+def _(x):
+    if IN_FAKE:
+        signal.raise_signal(signal.SIGALRM)
+        IN_FAKE.append("the operator's end")
+    return torch.empty_like(x)
+
+
+def test_a_handler_waits_for_the_end_of_an_operator_on_fake_tensors(alarm):
+    """Out of there its exception could end the process: C++ calls Python where it may not throw."""
+    alarm(lambda *_: IN_FAKE.append("handler") or plain(*_), 0)
+    before = of_this_thread()
+    IN_FAKE[:] = ["begin"]
+    with pytest.raises(Late):
+        flambeau_capture.compile(lambda x: late(x) * 2, lambda module, _: module)(torch.ones(2))
+    assert IN_FAKE[:3] == ["begin", "the operator's end", "handler"]
+    IN_FAKE.clear()
+    assert of_this_thread() == before
+    assert torch.equal(late(torch.ones(2)) * 2, torch.full((2,), 4.0))
+
+
+def test_no_handler_waits_for_what_another_thread_compiles(alarm):
+    """Python runs handlers in the main thread alone, which may be waiting for that one."""
+    alarm(lambda *_: IN_FAKE.append("handler"), 0)
+    before = of_this_thread()
+    fn, results = flambeau_capture.compile(lambda x: late(x) * 3, lambda module, _: module), []
+    thread = threading.Thread(target=lambda: results.append(fn(torch.ones(2))))
+    IN_FAKE[:] = ["begin"]
+    thread.start()
+    thread.join()
+    assert "handler" in IN_FAKE
+    IN_FAKE.clear()
+    assert torch.equal(results[0], torch.full((2,), 6.0))
+    assert of_this_thread() == before

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -271,34 +273,92 @@ def appliers(
     return function.apply, super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
+class _Definedness:
+    """Which results of a node have a gradient, by backward pass: hooks on all of them that are put
+    there before any other note it."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self.first = order[0]
+        self.passes: dict[int, set[int]] = {}
+        self.settled: set[tuple[int, int]] = set()
+        self.hooks: dict[int, _WhereDefined] = {}
+
+    def note(self, at: int, grad: Any) -> None:
+        """A gradient comes to a result."""
+        number = current_backward_pass()
+        if at == self.first:
+            self.passes = dict([*self.passes.items()][-_NESTED:])
+            self.settled = {item for item in self.settled if item[1] in self.passes}
+            self.passes[number] = set()
+        if grad is not None:
+            self.passes[number].add(at)
+
+    def settle(self, counts: Any) -> None:
+        """Count the hooks of one `register_multi_grad_hook` on results that have no gradient in
+        this pass, unless no result has one that it is put on: eager's have nodes of their own,
+        which are not run."""
+        number = current_backward_pass()
+        if (id(counts), number) in self.settled:
+            return
+        self.settled.add((id(counts), number))
+        members = [
+            (at, hook)
+            for at, hooks in self.hooks.items()
+            for key, (own, hook) in hooks.counted.items()
+            if own is counts and key in hooks
+        ]
+        defined = self.passes[number]
+        if counts.get(number) or any(at in defined for at, _ in members):
+            for at, hook in members:
+                if at not in defined:
+                    hook(None)
+
+
+_NESTED = 8
+"""How many backward passes are remembered besides the one being run."""
+
+
 class _WhereDefined(OrderedDict[int, Any]):
-    """The hooks of one result of a node, none of them called for a gradient that is undefined.
+    """The hooks of one result of a node, none of them called for a gradient that is undefined, but
+    as `_Definedness` has it."""
 
-    One of `register_multi_grad_hook`, which counts the nodes that are run, is called all the same
-    where another of its results has a gradient in this pass: `waiting` are those of the node that
-    are to be called then.
-    """
-
-    def __init__(self, waiting: dict[Any, list[Any]]) -> None:
+    def __init__(self, definedness: _Definedness) -> None:
         super().__init__()
-        self.waiting = waiting
+        self.definedness = definedness
+        self.counted: dict[int, tuple[Any, Any]] = {}
 
     def __setitem__(self, key: int, hook: Any) -> None:
         counts = _counts_of_passes(hook)
+        if counts is not None:
+            self.counted[key] = counts, hook
 
         def call(grad: Any) -> Any:
+            if counts is not None:
+                self.definedness.settle(counts)
             return None if grad is None else hook(grad)
 
-        def counted(grad: Any) -> Any:
-            own = id(counts), current_backward_pass()
-            if grad is None and not counts.get(own[1]):
-                self.waiting.setdefault(own, []).append(hook)
-                return None
-            hook(grad)
-            for other in self.waiting.pop(own, ()):
-                other(None)
+        super().__setitem__(key, call)
 
-        super().__setitem__(key, call if counts is None else counted)
+
+def unseen_where_undefined(node: Any, found: Sequence[Any]) -> None:
+    """Let hooks on leaves that a node has no gradient for be called only for one: the engine comes
+    to such a leaf all the same, with None. In eager no node would lead there."""
+    for (end, _), gradient in zip(node.next_functions, found, strict=True):
+        hooks = getattr(getattr(end, "variable", None), "_backward_hooks", None)
+        if gradient is None and hooks:
+            for key, hook in hooks.items():
+                if not isinstance(hook, _Defined):
+                    hooks[key] = _Defined(hook)
+
+
+@dataclass(frozen=True)
+class _Defined:
+    """A hook that is not called for a gradient that is undefined."""
+
+    hook: Callable[[torch.Tensor], Any]
+
+    def __call__(self, gradient: torch.Tensor | None) -> Any:
+        return None if gradient is None else self.hook(gradient)
 
 
 def _counts_of_passes(hook: Any) -> Any:
@@ -325,10 +385,13 @@ def separate_hooks(function: type[torch.autograd.Function], order: Sequence[int]
     def register(self: Any, tensor: torch.Tensor) -> None:
         if not hasattr(self, "hooks"):
             places = _Places.apply(max(order) + 1, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
-            waiting: dict[Any, list[Any]] = {}
-            self.hooks = {}
+            definedness = _Definedness(order)
             for at in order:
-                self.hooks[at] = places[at]._backward_hooks = _WhereDefined(waiting)
+                places[at]._backward_hooks = OrderedDict({0: partial(definedness.note, at)})
+                usual(self, places[at])
+            self.hooks = definedness.hooks
+            for at in order:
+                self.hooks[at] = places[at]._backward_hooks = _WhereDefined(definedness)
                 usual(self, places[at])
         tensor._backward_hooks = self.hooks[tensor.output_nr]
         self.hooked = {*hooked(self), tensor.output_nr}

@@ -28,12 +28,38 @@ def no_saved_tensor_hooks() -> Iterator[None]:
             torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
+class SavesNoted:
+    """What autograd saves inside a block, counted, with hooks that change nothing."""
+
+    guarded = True
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> SavesNoted:
+        torch._C._autograd._push_saved_tensors_default_hooks(self, _unchanged)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+    def __call__(self, saved: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return saved
+
+
+def _unchanged(saved: torch.Tensor) -> torch.Tensor:
+    return saved
+
+
 def checkpoint_hooks_on_top() -> bool:
     """Whether the hooks on saved tensors in force are those of `torch.utils.checkpoint`."""
     top = torch._C._autograd._top_saved_tensors_default_hooks(False)
     if top is None:
         return False
     pack = top[0]
+    if isinstance(pack, SavesNoted):
+        return False
     return pack.__module__ == "torch.utils.checkpoint" and "_checkpoint_hook" in pack.__qualname__
 
 

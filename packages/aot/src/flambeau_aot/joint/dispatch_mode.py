@@ -119,6 +119,7 @@ class JointTracer(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.attempt = attempt
         self.graph = fx.Graph()
+        self.grad_was_enabled = False
         self.fakes = FakeValues(environment, mode)
         self.sizes = SizeNodes(self.graph)
         self.lines = Lines()
@@ -222,6 +223,7 @@ class JointTracer(TorchDispatchMode):
         kwargs = kwargs or {}
         if in_other_fakes():
             return func(*args, **kwargs)
+        self.grad_was_enabled |= torch.is_grad_enabled()
         if has_subclass(types):
             if any(map(answers_natively, types)):
                 self._answers_natively = True

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
+    SavesNoted,
     autograd_nodes,
     data_symbols,
     environment_of,
@@ -253,7 +254,11 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         parts = parts_of(input_plan, [item.wrapper for item in stand_ins])
         sparse: list[Use] = []
         hidden = any(hides_grad(inputs[part.member.position]) for part in parts)
-        results = run_program(program, stand_ins, input_plan, tracer, parts, sparse, hidden)
+        noted = SavesNoted()
+        # around a trace for derivatives they would be a part of what is traced
+        with nullcontext() if requires_grad else noted:
+            results = run_program(program, stand_ins, input_plan, tracer, parts, sparse, hidden)
+        recorded = bool(noted.count) or (requires_grad and tracer.grad_was_enabled)
         if any(item.leaf is not None and item.leaf.grad is not None for item in stand_ins):
             raise refusal("AO0051")
         grad_mode_after = torch.is_grad_enabled()
@@ -299,6 +304,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         grad_mode_after=None if grad_mode_after == attempt.grad_mode else grad_mode_after,
         offsets=_offsets_relied_on(tracer.graph, primals),
         grad_mode=attempt.grad_mode,
+        recorded=recorded,
         reshapes=tuple(effects.reshapes),
         begin_grad=tuple(effects.begin_grad),
         end_grad=tuple(effects.end_grad),

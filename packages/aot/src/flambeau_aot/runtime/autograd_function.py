@@ -32,6 +32,7 @@ from flambeau_aot._torch_compat import (
     saved_tensors_released,
     separate_hooks,
     transforms_active,
+    unseen_where_undefined,
     versions,
     will_run,
     within_older_vmap,
@@ -254,6 +255,8 @@ def _backward(
         lines.append(f"    if {missing}:")
         lines.append(f"        found = own.crossing.defined({display(results)}, {display(given)})")
         lines.append(f"        refuse_unasked(ctx, partly, {display(given)})")
+        if not plan.users and not one_of_many:
+            lines.append("        unseen_where_undefined(ctx, found)")
         lines.append(f"        return {again('found')}")
     if given and not one_of_many:
         lines.append("    if moved:")
@@ -273,6 +276,7 @@ def _backward(
         "pass_accumulates": pass_accumulates,
         "refuse_reentrant": _refuse_reentrant,
         "refuse_unasked": refuse_unasked,
+        "unseen_where_undefined": unseen_where_undefined,
         "refuse_freed": _refuse_freed,
         "freed_inside": plan.freed_inside,
         "partly": plan.partly,

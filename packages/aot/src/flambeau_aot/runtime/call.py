@@ -53,7 +53,7 @@ Call = Callable[..., Any]
 _OWN = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "partly",
     "inside", "apart", "watched", "reentrant", "linear",
-    "freed_with", "freed_inside", "users", "hook_order", "kept_results",
+    "recorded", "freed_with", "freed_inside", "users", "hook_order", "kept_results",
 }  # fmt: skip
 
 
@@ -308,7 +308,8 @@ def inference_call(
     the same, so that the graph must run with grad disabled.
     """
     plan = bound.plan
-    if not (grad_mode and shield):
+    shield &= grad_mode
+    if not (shield or plan.recorded):
         straight = inference_line(bound, call, None if grad_mode else _refuse_grad)
         if straight is not None:
             return straight
@@ -324,15 +325,21 @@ def inference_call(
         return build(finish(primals, call(primals[:count])))
 
     def run_shielded(*args: Any) -> Any:
-        if hooks_may_change_values():  # eager saves what no result leads to, too
-            return uncompiled(*args)
         primals = bind(args)
         with torch.no_grad():
             found = call(primals[:count])
         outputs = [no_view(item) if at in handed else item for at, item in enumerate(found)]
         return build(outputs if finish is None else finish(primals, outputs))
 
-    return run_shielded if shield and grad_mode else run
+    own = run_shielded if shield else run
+    if not plan.recorded:
+        return own
+
+    def run_or_save(*args: Any) -> Any:
+        # eager saves what no result leads to, too
+        return uncompiled(*args) if hooks_may_change_values() else own(*args)
+
+    return run_or_save
 
 
 def training_call(

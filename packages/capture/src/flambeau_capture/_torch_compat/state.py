@@ -295,13 +295,21 @@ def foreign_modes() -> bool:
     )
 
 
-def leave_foreign_modes() -> None:
-    """Leave the modes of tensors that are entered: an exception out of a signal handler may come
-    between the entering of one and what would leave it."""
-    while torch._C._len_torch_dispatch_stack():
-        _pop_mode()
-    while any(type(mode) is not DeviceContext for mode in _mode_stack()):
-        torch.overrides._pop_mode()
+@contextlib.contextmanager
+def foreign_modes_left() -> Iterator[None]:
+    """Whatever ends the block, no mode of tensors is entered after it: an exception out of a signal
+    handler may come between the entering of one and the block that leaves it, or be caught there.
+    None is entered before it."""
+    grad, lifted = torch.is_grad_enabled(), torch._C._only_lift_cpu_tensors()
+    try:
+        yield
+    finally:
+        while torch._C._len_torch_dispatch_stack():
+            _pop_mode()
+        while any(type(mode) is not DeviceContext for mode in _mode_stack()):
+            torch.overrides._pop_mode()
+        torch._C._set_only_lift_cpu_tensors(lifted)  # which a mode of fake tensors sets
+        torch._C._set_grad_enabled(grad)
 
 
 def saved_tensors_hooked() -> bool:

@@ -36,7 +36,6 @@ from flambeau_capture.errors import (
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.recompile_limits import Patience, hint
-from flambeau_capture.frame.signal_handlers import raised_by_handler
 from flambeau_capture.frame.sizes.dynamism import DynamismTracker
 from flambeau_capture.frame.skip_rules import is_made_by_library, runs_uncaptured, skip_code
 from flambeau_capture.frame.stance import waits
@@ -47,6 +46,7 @@ from flambeau_capture.observe import frame_recording, logs
 from flambeau_capture.observe.logs import warn
 from flambeau_capture.observe.records import RecompileRecord, RecordedFault, Records
 from flambeau_capture.options import Options
+from flambeau_capture.signal_handlers import HANDLERS, raised_by_handler
 from flambeau_capture.source import FrameCall, Scope
 
 LONGEST_WAIT = 600.0
@@ -96,11 +96,20 @@ class FrameCompiler:
         if not self._acquire():
             return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
         try:
-            with _garbage_waits(), compat.own_saved_tensors(), compat.default_device_aside():
-                return self._missed(frame, cache)
+            return HANDLERS.during(lambda: self._in_own_state(frame, cache))
         finally:
             self._owner = None
             self._lock.release()
+
+    def _in_own_state(self, frame: FrameCall, cache: Any) -> Any:
+        """What the frame is to run, made aside from the program's state of the thread."""
+        with (
+            compat.foreign_modes_left(),
+            _garbage_waits(),
+            compat.own_saved_tensors(),
+            compat.default_device_aside(),
+        ):
+            return HANDLERS.within(lambda: self._missed(frame, cache))
 
     def _acquire(self) -> bool:
         """Take the lock; another thread that compiles may run user code, which nobody waits for,
@@ -293,7 +302,6 @@ class FrameCompiler:
         found = raised_by_handler(error)
         if found is not None:
             conversion.outcome = f"interrupted by {type(found).__name__}"
-            compat.leave_foreign_modes()  # none was entered when capture began
             raise found
 
     def publish(self, kind: str, record: object) -> None:

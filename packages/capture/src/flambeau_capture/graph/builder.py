@@ -23,6 +23,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.graph.functions import Body
 from flambeau_capture.graph.operator_effects import GraphEffects
+from flambeau_capture.signal_handlers import HANDLERS
 from flambeau_capture.source import CallResultSource, Source
 
 #: Python's classes of numbers where torch expects a dtype: a graph cannot print them
@@ -273,7 +274,7 @@ class GraphBuilder:
 
     def _run(self, target: Any, args: Any, kwargs: Any, kernels: Any, watching: Any) -> Any:
         try:
-            with compat.asking(), kernels, self.fake_mode, watching:
+            with HANDLERS.postponed(), compat.asking(), kernels, self.fake_mode, watching:
                 result = compat.perform(target, args, kwargs)
                 return compat.anew(result) if target in compat.ALWAYS_NEW else result
         except compat.Warns:

@@ -27,6 +27,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import handles
+from flambeau_capture.values.higher_order.bodies import not_under_hooks
 from flambeau_capture.values.tensors.data_assignment import freeze, track
 from flambeau_capture.values.tensors.graph_calls import record_derivative, version_of
 from flambeau_capture.values.tensors.methods import assume_leaf
@@ -218,7 +219,9 @@ def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
 
 
 def whole_graph_is_ours(tx: Tracer) -> None:
-    """No tensor that came in has a history: a derivative could go on into it."""
+    """No tensor that came in has a history: a derivative could go on into it. Hooks on saved
+    tensors, which are called where it raises as well, see it once."""
+    not_under_hooks(tx, _REASON, "a derivative")
     graph = tx.graph
     for given in graph.inputs:
         if not given.is_made() and isinstance(given.tensor, torch.Tensor):

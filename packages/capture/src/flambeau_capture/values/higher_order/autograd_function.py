@@ -17,13 +17,12 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.autograd_functions import autograd_call
 from flambeau_capture.graph.builder import GraphBuilder
-from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue, is_mutable
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.higher_order.bodies import inside
+from flambeau_capture.values.higher_order.bodies import inside, not_under_hooks
 from flambeau_capture.values.objects.attributes import Instance, class_attribute, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.tensors.graph_calls import record_call
@@ -152,7 +151,6 @@ def _is_usual(kind: type, transformed: bool) -> bool:
 
 
 Body = tuple[fx.GraphModule, list[fx.Node]]
-_HOOKS = ConstantSource(None, "autograd")
 
 
 class _Application:
@@ -207,9 +205,7 @@ class _Application:
             kept = [*kept, *more]
         saved = ctx.given["save_for_backward"]
         if saved and self.followed:
-            if compat.saved_tensors_may_change():
-                raise Break(NO_FUNCTION, f"{self.name} saves tensors, on which there are hooks")
-            tx.guard(_HOOKS, "CALL", compat.saved_tensors_stay, "has no hooks on saved tensors")
+            not_under_hooks(tx, NO_FUNCTION, f"{self.name} saves tensors")
         by_version = {forward.localize(v.node): 0 for v in saved if isinstance(v, TensorValue)}
         local = [forward.localize(node) for node in kept]
         # autograd looks at the versions of all, whichever of them backward computes with

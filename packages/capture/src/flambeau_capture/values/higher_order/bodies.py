@@ -20,6 +20,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.identity import known_in
+from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import constant_of
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
@@ -28,6 +29,16 @@ from flambeau_capture.values.containers.sequences import SequenceValue, TupleVal
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 Enter = Callable[[TensorValue], torch.Tensor]
+
+
+def not_under_hooks(tx: Tracer, reason: str, what: str) -> None:
+    """End the graph before what the program's hooks on saved tensors would see in another way."""
+    if compat.saved_tensors_may_change():
+        raise Break(reason, f"{what} under hooks on saved tensors")
+    tx.guard(_HOOKS, "CALL", compat.saved_tensors_stay, "has no hooks on saved tensors")
+
+
+_HOOKS = ConstantSource(None, "autograd")
 
 
 @dataclass(frozen=True)

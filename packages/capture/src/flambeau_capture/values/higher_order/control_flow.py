@@ -30,7 +30,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, u
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import Action, breaks, handles
-from flambeau_capture.values.higher_order.bodies import Captured, capture_body
+from flambeau_capture.values.higher_order.bodies import Captured, capture_body, not_under_hooks
 from flambeau_capture.values.tensors.graph_calls import record_call, record_result, tensor_call
 from flambeau_capture.values.tensors.numbers.data_numbers import condition_tensor, is_by_data
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -59,6 +59,9 @@ def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if body_writes(body):  # it does so once more when it is run again: only torch itself knows when
         tx.heap.changed()
         raise Break("FB0025", "a checkpointed function writes to a tensor (batch norm in training)")
+    fakes = [node.meta["val"] for node in body.lifted]
+    if not any(isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes):
+        not_under_hooks(tx, "FB0025", "a checkpoint, which saves its arguments all the same,")
     own = {tensor.node for tensor in tensors}
     explicit = tuple(place for place, node in enumerate(body.lifted) if node in own)
     head = (body.node, tuple(options.items()), explicit)
