@@ -109,3 +109,22 @@ def test_a_float_that_a_dtype_cannot_hold(backend):
         for number in (1.5, 2.5, 1e300, -1e300, 1e6, float("inf"), 3.5):
             assert str(ending(compiled, number)) == str(ending(program, number)), (name, number)
         assert not flambeau.report(compiled).faults, name
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_result_whose_gradient_is_undefined_beside_an_open_size(asked):
+    def two(x, w):
+        return (x * w).sum(0), x.exp()
+
+    compiled = flambeau.compile(two, backend="aot_eager", dynamic=True, fullgraph=True)
+    for rows in (3, 5):
+        x, w = torch.randn(rows, 2, requires_grad=True), torch.randn(2, requires_grad=True)
+        grads, seen = [], []
+        for call in (two, compiled):
+            handle = w.register_hook(lambda grad: seen.append(grad is None))
+            call(x, w)[asked].sum().backward()
+            handle.remove()
+            grads.append((x.grad, w.grad))
+            x.grad = w.grad = None
+        torch.testing.assert_close(*grads)
+        assert seen == [False] * (2 - 2 * asked)

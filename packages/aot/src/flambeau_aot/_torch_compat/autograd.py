@@ -342,8 +342,9 @@ class _WhereDefined(OrderedDict[int, Any]):
 
 def unseen_where_undefined(node: Any, found: Sequence[Any]) -> None:
     """Let hooks on leaves that a node has no gradient for be called only for one: the engine comes
-    to such a leaf all the same, with None. In eager no node would lead there."""
-    for (end, _), gradient in zip(node.next_functions, found, strict=True):
+    to such a leaf all the same, with None. In eager no node would lead there. Numbers, which come
+    after all tensors, have no edge."""
+    for (end, _), gradient in zip(node.next_functions, found, strict=False):
         hooks = getattr(getattr(end, "variable", None), "_backward_hooks", None)
         if gradient is None and hooks:
             for key, hook in hooks.items():
