@@ -121,7 +121,7 @@ def test_a_result_whose_gradient_is_undefined_beside_an_open_size(asked):
         x, w = torch.randn(rows, 2, requires_grad=True), torch.randn(2, requires_grad=True)
         grads, seen = [], []
         for call in (two, compiled):
-            handle = w.register_hook(lambda grad: seen.append(grad is None))
+            handle = w.register_hook(lambda grad, seen=seen: seen.append(grad is None))
             call(x, w)[asked].sum().backward()
             handle.remove()
             grads.append((x.grad, w.grad))

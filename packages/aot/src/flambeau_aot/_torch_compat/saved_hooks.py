@@ -47,6 +47,15 @@ class SavesNoted:
         self.count += 1
         return saved
 
+    @staticmethod
+    def are_forbidden_by(error: BaseException | None) -> bool:
+        """Whether an exception comes of a transform of `torch.func` that no hooks may be around."""
+        while error is not None:
+            if "support saved tensor hooks" in str(error):
+                return True
+            error = error.__cause__ or error.__context__
+        return False
+
 
 def _unchanged(saved: torch.Tensor) -> torch.Tensor:
     return saved

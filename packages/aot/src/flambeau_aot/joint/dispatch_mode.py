@@ -93,7 +93,8 @@ class Attempt:
     all_defined: whether the backward part will be given every cotangent. grad_mode: the one around
     the program. overlapping: storages whose arguments are taken as parts of one base. accumulate:
     gradients are accumulated in leaves, which reentrant checkpoints need. written_late: stand-ins
-    that the backward pass is known to write to.
+    that the backward pass is known to write to. forbids_hooks: a transform of the program's allows
+    no hooks on saved tensors, so that what autograd saves is not noted.
     """
 
     decompositions: Decompositions
@@ -103,6 +104,7 @@ class Attempt:
     overlapping: frozenset[int] = frozenset()
     accumulate: bool = False
     written_late: frozenset[int] = frozenset()
+    forbids_hooks: bool = False
 
 
 class JointTracer(TorchDispatchMode):

@@ -182,6 +182,10 @@ def _refuse_seeding(seed: int, state: torch.Tensor) -> None:
         raise refusal("AO0049")
 
 
+class ForbidsHooks(Exception):
+    """The program allows no hooks on saved tensors inside of it; trace it again without."""
+
+
 def trace(
     program: InputProgram,
     inputs: Sequence[Any],
@@ -208,6 +212,8 @@ def trace(
                     joint = _trace(program, inputs, attempt)
                     _refuse_seeding(seed, state)
                     return joint
+                except ForbidsHooks:
+                    attempt = replace(attempt, forbids_hooks=True)
                 except NeedsAccumulation:
                     attempt = replace(attempt, accumulate=True)
                 except WrittenInBackward as found:
@@ -256,9 +262,15 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         hidden = any(hides_grad(inputs[part.member.position]) for part in parts)
         noted = SavesNoted()
         # around a trace for derivatives they would be a part of what is traced
-        with nullcontext() if requires_grad else noted:
-            results = run_program(program, stand_ins, input_plan, tracer, parts, sparse, hidden)
-        recorded = bool(noted.count) or (requires_grad and tracer.grad_was_enabled)
+        unnoted = requires_grad or attempt.forbids_hooks
+        try:
+            with nullcontext() if unnoted else noted:
+                results = run_program(program, stand_ins, input_plan, tracer, parts, sparse, hidden)
+        except Exception as error:
+            if not unnoted and noted.are_forbidden_by(error):
+                raise ForbidsHooks from error
+            raise
+        recorded = bool(noted.count) or (unnoted and tracer.grad_was_enabled)
         if any(item.leaf is not None and item.leaf.grad is not None for item in stand_ins):
             raise refusal("AO0051")
         grad_mode_after = torch.is_grad_enabled()

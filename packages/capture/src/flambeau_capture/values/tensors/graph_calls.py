@@ -104,10 +104,12 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         try:
             result = run_call(tx, target, node_args, node_kwargs)
         except UserError:
+            what = f"call_function {operator_name(target)}, which"
+            if not all(map(_named_as_in_graphs, (*args, *kwargs.values()))):
+                raise Break("FB0011", f"{what} names a class of the program's") from None
             if shapes == [(value.fake.shape, value.fake.stride()) for value in values.values()]:
                 raise
-            what = f"call_function {operator_name(target)}, which resizes before it refuses"
-            raise Break("FB0011", what) from None
+            raise Break("FB0011", f"{what} resizes before it refuses") from None
         except Break as error:
             if error.reason.id not in _OF_DATA:
                 raise
@@ -316,6 +318,14 @@ def _collect(value: Value, into: dict[int, TensorValue]) -> None:
 def version_of(tensor: torch.Tensor) -> int:
     """How often a tensor was written to; -1 where torch does not count."""
     return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def _named_as_in_graphs(value: Value) -> bool:
+    """Whether an argument is of the class that a graph holds in its place, which messages name."""
+    return isinstance(value, TensorValue) or not value.cls.__flags__ & _MADE_BY_A_PROGRAM
+
+
+_MADE_BY_A_PROGRAM = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def run_call(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
