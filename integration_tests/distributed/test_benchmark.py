@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "distributed.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "programs" / "distributed.py"
 
 
 WRAPS = ("ddp of compiled", "fsdp2", "tp")

@@ -179,8 +179,9 @@ _COUNTING = frozenset(
 
 def _padded(x: torch.Tensor, pad: list[Any], result: torch.Tensor) -> torch.Tensor:
     """By nothing that is positive: a copy in the layout of what is left, which torch describes
-    of known sizes alone. A number that data decides is taken to add something."""
-    if x.is_contiguous() or data_symbols(*pad) or not all(n <= 0 for n in pad):
+    of known sizes alone. A number that data decides is taken to add something, and sizes that it
+    decides to be contiguous."""
+    if data_symbols(*pad, *x.shape) or not all(n <= 0 for n in pad) or x.is_contiguous():
         return result
     for place in range(len(pad) // 2):
         dim = x.dim() - 1 - place
