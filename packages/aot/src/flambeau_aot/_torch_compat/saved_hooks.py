@@ -50,9 +50,11 @@ class SavesNoted:
     @staticmethod
     def are_forbidden_by(error: BaseException | None) -> bool:
         """Whether an exception comes of a transform of `torch.func` that no hooks may be around."""
-        while error is not None:
+        seen = set[int]()  # causes may lead in a circle
+        while error is not None and id(error) not in seen:
             if "support saved tensor hooks" in str(error):
                 return True
+            seen.add(id(error))
             error = error.__cause__ or error.__context__
         return False
 
