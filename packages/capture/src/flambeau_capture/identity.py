@@ -24,6 +24,11 @@ def known_in(kind: type, kinds: Container[type]) -> bool:
     return not compares_itself(kind) and kind in kinds
 
 
+def is_heap_type(kind: type) -> bool:
+    """Whether a class is made as class statements make theirs (CPython's Py_TPFLAGS_HEAPTYPE)."""
+    return bool(kind.__flags__ & 1 << 9)
+
+
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flambeau_inductor
@@ -116,17 +116,8 @@ CASES: tuple[tuple[Fn, tuple[int, ...], int | None], ...] = (
 )
 
 
-@pytest.mark.parametrize(("fn", "shape", "keys"), CASES)
-def test_it_is_found_and_gives_the_same_with_derivatives(
-    fn: Fn, shape: tuple[int, ...], keys: int | None
-) -> None:
-    inputs = operands(*shape, keys=keys)
-    gm = captured(fn, *inputs)
-    assert fuse_attention(gm, ("cpu",)) == 1
-    targets = [n.target for n in gm.graph.nodes if n.op != "placeholder"]
-    assert attended in targets and torch.softmax not in targets and F.softmax not in targets
-    (made,) = (n for n in gm.graph.nodes if n.target is attended)
-    assert made.args[4] == (fn in CAUSAL)
+def alike_with_derivatives(gm: fx.GraphModule, fn: Any, inputs: Sequence[Tensor]) -> None:
+    """A graph's results and gradients, and theirs, against the function's in float64."""
     exact = tuple(t.detach().double().requires_grad_() for t in inputs)
     got, expected = gm(*inputs), fn(*exact)
     assert got.stride() == expected.stride()
@@ -142,6 +133,20 @@ def test_it_is_found_and_gives_the_same_with_derivatives(
     seconds = torch.autograd.grad(sum(g.square().sum() for g in firsts), exact)
     for mine, right in zip(second, seconds, strict=True):
         torch.testing.assert_close(mine.double(), right, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("fn", "shape", "keys"), CASES)
+def test_it_is_found_and_gives_the_same_with_derivatives(
+    fn: Fn, shape: tuple[int, ...], keys: int | None
+) -> None:
+    inputs = operands(*shape, keys=keys)
+    gm = captured(fn, *inputs)
+    assert fuse_attention(gm, ("cpu",)) == 1
+    targets = [n.target for n in gm.graph.nodes if n.op != "placeholder"]
+    assert attended in targets and torch.softmax not in targets and F.softmax not in targets
+    (made,) = (n for n in gm.graph.nodes if n.target is attended)
+    assert made.args[4] == (fn in CAUSAL)
+    alike_with_derivatives(gm, fn, inputs)
 
 
 @pytest.mark.parametrize("causal", [False, True])

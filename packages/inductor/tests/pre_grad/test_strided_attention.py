@@ -11,7 +11,7 @@ from flambeau_inductor.pre_grad import attention
 from flambeau_inductor.runtime.fused_attention import attended
 from torch import Tensor
 
-from tests.pre_grad.test_attention import captured, operands
+from tests.pre_grad.test_attention import alike_with_derivatives, captured, operands
 
 LENGTH = 20
 
@@ -52,21 +52,7 @@ def test_it_is_fused_with_derivatives(fn: Any, keys: int) -> None:
     gm = captured(fn, *inputs)
     assert attention.fuse_strided_attention(gm, ("cpu",)) == 1
     assert attended in [node.target for node in gm.graph.nodes]
-    exact = tuple(t.detach().double().requires_grad_() for t in inputs)
-    got, expected = gm(*inputs), fn(*exact)
-    assert got.stride() == expected.stride()
-    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
-    cotangent = torch.randn_like(got)
-    first = torch.autograd.grad(got, inputs, cotangent)
-    firsts = torch.autograd.grad(expected, exact, cotangent.double(), create_graph=True)
-    for mine, right in zip(first, firsts, strict=True):
-        assert mine.stride() == right.stride()
-        torch.testing.assert_close(mine.double(), right, rtol=1e-4, atol=1e-5)
-    again = torch.autograd.grad(gm(*inputs), inputs, cotangent, create_graph=True)
-    second = torch.autograd.grad(sum(g.square().sum() for g in again), inputs)
-    seconds = torch.autograd.grad(sum(g.square().sum() for g in firsts), exact)
-    for mine, right in zip(second, seconds, strict=True):
-        torch.testing.assert_close(mine.double(), right, rtol=1e-3, atol=1e-4)
+    alike_with_derivatives(gm, fn, inputs)
 
 
 def readable_as_it_is(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:

@@ -6,11 +6,11 @@ Invariant: a failure of compiling is one of these; an exception of the user's co
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+
+from flambeau_inductor import errors as inductor_errors
 
 
 class FlambeauError(RuntimeError):
@@ -32,13 +32,7 @@ class FlambeauWarning(UserWarning):
 
 def warn(text: str, category: type[Warning] = FlambeauWarning) -> None:
     """Warn at the innermost line that belongs neither to Flambeau nor to torch: the user's."""
-    frame, level = sys._getframe(1), 2
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN:
-        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
-    warnings.warn(text, category, stacklevel=level if frame is not None else 2)
-
-
-OWN = frozenset({"flambeau", "flambeau_capture", "flambeau_aot", "flambeau_inductor", "torch"})
+    inductor_errors.warn(text, category)
 
 
 class IncompatibleSiblings(FlambeauError, ImportError):

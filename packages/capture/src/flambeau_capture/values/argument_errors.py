@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from flambeau_capture.identity import compares_itself, known_in
+from flambeau_capture.identity import compares_itself, is_heap_type, known_in
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, refuse_unknown
 from flambeau_capture.values.stand_ins import name_in_errors
@@ -263,7 +263,7 @@ def _known_or_sample(value: Value) -> Any:
     base: Any = next(owner for owner in value.cls.__mro__ if known_in(owner, _BASES))
     owners = value.cls.__mro__[: value.cls.__mro__.index(base)]
     instance = hasattr(value, "python_class")
-    if base is type or not instance or not all(owner.__flags__ & _IN_PYTHON for owner in owners):
+    if base is type or not instance or not all(map(is_heap_type, owners)):
         return _UNKNOWN
     own = {name for owner in owners for name in vars(owner)}
     unknown = own - _MAKING | {"__getattr__"}
@@ -274,7 +274,6 @@ _MAKING = frozenset({"__new__", "__init__", "__init_subclass__", "__getattribute
                      "__subclasshook__", "__class_getitem__", "__del__", "__module__", "__dict__",
                      "__weakref__", "__doc__", "__qualname__", "__slots__", "__annotations__",
                      "__match_args__"})  # fmt: skip
-_IN_PYTHON = 1 << 9  # the flag of classes that class statements make
 
 
 class _Class:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.identity import compares_itself
+from flambeau_capture.identity import compares_itself, is_heap_type
 from flambeau_capture.lookahead import can_look_ahead
 from flambeau_capture.source import Attr, ConstantSource, Source
 from flambeau_capture.values.base import Tracer, Value, needing
@@ -146,7 +146,7 @@ _by_identity(lambda obj: issubclass(type(obj), _FROZEN), 50, FrozenValue, _class
 _by_identity(_is_typing, 80, TypingValue, str)
 
 
-@wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)
+@wraps_if(lambda obj: not is_heap_type(type(obj)) and hasattr(type(obj), "__next__"), 100)
 @tracked
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "TYPE_MATCH", type(obj))

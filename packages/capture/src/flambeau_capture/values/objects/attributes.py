@@ -26,6 +26,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
+from flambeau_capture.identity import is_heap_type
 from flambeau_capture.source import Attr, ClassEntry, Source, raw_dict
 from flambeau_capture.values.base import Args, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
@@ -42,7 +43,6 @@ PATCHED = frozenset({"forward", "__call__", "_call_impl"})
 
 #: Built-in containers that newer versions of Python make as class statements make theirs.
 _CONTAINERS = frozenset({collections.deque, collections.defaultdict, collections.OrderedDict})
-_HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8  # no class statement makes one
 _POINTER = struct.calcsize("P")
 FIELD: Any = type(collections.namedtuple("_Sample", "field").__dict__["field"])
@@ -68,7 +68,7 @@ def layout_of(python_class: type) -> type:
 def _is_known(python_class: type) -> bool:
     """Whether a class is built in, and no class statement's."""
     container = any(python_class is kind for kind in _CONTAINERS)
-    return container or not python_class.__flags__ & _HEAP_TYPE
+    return container or not is_heap_type(python_class)
 
 
 def _has_state_in_c(python_class: type) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break, UserLine
-from flambeau_capture.identity import known_in
+from flambeau_capture.identity import is_heap_type, known_in
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import (
     Args,
@@ -134,7 +134,7 @@ class ExceptionValue(ObjectValue):
 
     def _is_in_c(self, name: str) -> bool:
         found = find_in_class(self.cls, name)
-        return found is not None and not found[0].__flags__ & _HEAP_TYPE
+        return found is not None and not is_heap_type(found[0])
 
     def _field(self, tx: Tracer, name: str) -> Value | None:
         """What a built-in class of exceptions gives under a name, where it is known."""
@@ -231,7 +231,7 @@ def _known(value: Value, otherwise: Any) -> Any:
 
 
 def _make_exception(kind: Any, *args: Any) -> BaseException:
-    base = next(k for k in kind.__mro__ if not k.__flags__ & _HEAP_TYPE)
+    base = next(k for k in kind.__mro__ if not is_heap_type(k))
     made: BaseException = base.__new__(kind, *args)
     base.__init__(made, *args)
     return made
@@ -288,7 +288,7 @@ def _own_fields(kind: type) -> tuple[str, ...]:
     return tuple(
         name
         for owner in kind.__mro__
-        if not owner.__flags__ & _HEAP_TYPE and owner not in (BaseException, object)
+        if not is_heap_type(owner) and owner not in (BaseException, object)
         for name, member in vars(owner).items()
         if isinstance(member, types.MemberDescriptorType) and name != "characters_written"
     )
@@ -361,7 +361,6 @@ class ExistingException(ExceptionValue):
 
 
 _STATE = ("__cause__", "__context__", "__traceback__", "__suppress_context__")
-_HEAP_TYPE = 1 << 9
 
 
 @wraps_if(lambda obj: issubclass(type(obj), BaseException), 30)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.identity import is_heap_type
 from flambeau_capture.source import Attr, Called, InstanceAttr, Source, answers_attributes
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
@@ -455,7 +456,7 @@ def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     """Whatever no other kind takes: an instance of a class."""
     tx.guard(source, "TYPE_MATCH", type(obj))
     assume_special_methods(tx, type(obj))
-    python_made = type(obj).__flags__ & (1 << 9)  # a heap type: made by a class statement
+    python_made = is_heap_type(type(obj))
     if (python_made or type(obj) is types.SimpleNamespace) and not issubclass(type(obj), type):
         return make_instance(tx, obj, source)
     return OpaqueValue(obj, source)

@@ -21,6 +21,7 @@ from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.graph.builder import Warned
 from flambeau_capture.graph.functions import require_all
 from flambeau_capture.guards import Inexpressible
+from flambeau_capture.identity import is_heap_type
 from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
@@ -322,10 +323,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 def _named_as_in_graphs(value: Value) -> bool:
     """Whether an argument is of the class that a graph holds in its place, which messages name."""
-    return isinstance(value, TensorValue) or not value.cls.__flags__ & _MADE_BY_A_PROGRAM
-
-
-_MADE_BY_A_PROGRAM = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+    return isinstance(value, TensorValue) or not is_heap_type(value.cls)
 
 
 def run_call(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
