@@ -33,6 +33,8 @@ NUDGES = 2
 ROUNDINGS = 4  # by which a weight is moved
 OFF = 1e-5  # what a program without weights may be off by, beside 1 or the value
 STEADY_SECONDS, STEADY_ROUNDS = 3.0, 20
+#: rounds without a new graph after which a program counts as settled; the most seconds and rounds before that
+CALM_ROUNDS, SETTLING_SECONDS, SETTLING_ROUNDS = 10, 60.0, 100
 
 
 def judge(workload: Workload) -> Row:
@@ -196,25 +198,41 @@ def _repeats(workload: Workload, wanted: list[Found]) -> bool:
 
 
 def _steady(eager: Program, ours: Program) -> Row:
-    """Median seconds of a step of each, in turns, and graphs at the end."""
-    times: tuple[list[float], list[float]] = ([], [])
-    started = time.perf_counter()
+    """Median seconds of a step of each, in turns, once no graph is added, and graphs at the end."""
     gc.collect()
-    for number in range(STEPS, STEPS + STEADY_ROUNDS):
-        for program, spent in zip((eager, ours), times, strict=True):
-            torch.manual_seed(number)
-            begun = time.perf_counter()
-            with _never_compiled() if program is eager else contextlib.nullcontext():
-                program.step()
-            spent.append(time.perf_counter() - begun)
-        if number > STEPS + 1 and time.perf_counter() - started > STEADY_SECONDS:
+    number, calm, graphs = STEPS, 0, flambeau.report().graphs
+    started = time.perf_counter()
+    while calm < CALM_ROUNDS and number < SETTLING_ROUNDS:
+        _round(eager, ours, number)
+        number, before, graphs = number + 1, graphs, flambeau.report().graphs
+        calm = calm + 1 if graphs == before else 0
+        if time.perf_counter() - started > SETTLING_SECONDS:
             break
-    medians = [statistics.median(spent[1:]) * 1e3 for spent in times]
+    times = []
+    started = time.perf_counter()
+    while len(times) < STEADY_ROUNDS:
+        times.append(_round(eager, ours, number + len(times)))
+        if len(times) > 1 and time.perf_counter() - started > STEADY_SECONDS:
+            break
+    medians = [statistics.median(spent) * 1e3 for spent in zip(*times, strict=True)]
     return {
         "eager_ms": round(medians[0], 3),
         "ms": round(medians[1], 3),
         "graphs_end": flambeau.report().graphs,
+        "settles": calm >= CALM_ROUNDS,
     }
+
+
+def _round(eager: Program, ours: Program, seed: int) -> tuple[float, float]:
+    """Seconds of a step of each from the same random numbers."""
+    spent = []
+    for program in (eager, ours):
+        torch.manual_seed(seed)
+        begun = time.perf_counter()
+        with _never_compiled() if program is eager else contextlib.nullcontext():
+            program.step()
+        spent.append(time.perf_counter() - begun)
+    return spent[0], spent[1]
 
 
 def _reported() -> Row:

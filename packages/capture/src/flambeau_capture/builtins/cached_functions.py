@@ -30,7 +30,7 @@ from flambeau_capture.cache_entries import (
 )
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.graph.builder import CopiedTensor, GraphBuilder
-from flambeau_capture.source import CachedSource, ConstantSource, Source
+from flambeau_capture.source import CachedSource, Source
 from flambeau_capture.values.base import Args, Kept, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import NONE, Constant, evaluate
 from flambeau_capture.values.containers.hashable_keys import Identity, key_of
@@ -269,8 +269,7 @@ def _interpreted(tx: Tracer, call: _CachedCall, args: Args, kwargs: Kwargs) -> U
     heap.answering += 1
     heap.reads = reads.note if reads.is_wanted else None
     try:
-        named = ConstantSource(wrapped, wrapped.__name__)
-        call.answered = tx.call(tx.wrap(wrapped, named), args, kwargs)
+        call.answered = tx.call(tx.wrap(wrapped, itself(wrapped)), args, kwargs)
     except UserError as error:
         raised = error
     finally:

@@ -119,7 +119,8 @@ def tracked(wrapper: Wrapper) -> Wrapper:
 
 def itself(obj: Any, name: str | None = None) -> ConstantSource:
     """The source of an object that the entry keeps."""
-    return ConstantSource(obj, obj.__name__ if name is None else name)
+    shown = getattr(obj, "__name__", type(obj).__name__) if name is None else name
+    return ConstantSource(obj, shown)
 
 
 def wrap_known(tx: Tracer, obj: Any, name: str | None = None) -> Value:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -18,7 +19,15 @@ from flambeau_capture.frame.function_marks import MARK, REST
 from flambeau_capture.resume_runtime import Continue
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.argument_errors import check_call, check_method
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, objects_of
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    MadeBy,
+    NotConcrete,
+    Tracer,
+    Value,
+    objects_of,
+)
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.sequences import (
@@ -38,7 +47,7 @@ from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.functions.taken_arguments import taken
 from flambeau_capture.values.objects.attributes import find_in_class, instance_dict
 from flambeau_capture.values.objects.opaque import FrozenValue
-from flambeau_capture.values.registry import tracked, wrap_known, wraps_type
+from flambeau_capture.values.registry import itself, tracked, wrap_known, wraps_type
 from flambeau_capture.values.tensors.argument_names import by_place
 from flambeau_capture.values.tensors.graph_calls import graph_call
 
@@ -240,7 +249,12 @@ def wrap_rest_of_frame(tx: Tracer, obj: Continue, source: Source) -> Value:
     return PartialValue(function, given, {}, source)
 
 
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+
+
 class GetterValue(FrozenValue):
+    """A getter that the program holds."""
+
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         made, parts = self.real.__reduce__()
         if isinstance(made, functools.partial):  # a methodcaller with named arguments
@@ -248,10 +262,31 @@ class GetterValue(FrozenValue):
         named = {name: tx.wrap_new(part) for name, part in getattr(made, "keywords", {}).items()}
         given = [tx.wrap_new(part) for part in parts]
         getter = tx.call_python(tx.rule_of(type(self.real)).python, given, named)
-        return tx.call(getter, args, kwargs)
+        return MadeGetter(getter, MadeBy(type(self.real), (), {})).call(tx, args, kwargs)
 
 
-@wraps_type(operator.itemgetter, operator.attrgetter, operator.methodcaller)
+class MadeGetter(Value):
+    """A getter that the frame makes. does: the polyfill of a call of it."""
+
+    described = "a {0.cls.__name__}"
+
+    def __init__(self, does: Value, made_by: MadeBy) -> None:
+        self.does, self.made_by = does, made_by
+        self.cls = made_by.original
+
+    def holds(self) -> Iterable[Value]:
+        return (*self.made_by.args, *self.made_by.kwargs.values())
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if len(args) != 1 or kwargs:
+            evaluate(tx, self.cls("_"), *args, **kwargs)
+        return self.does.call(tx, args, kwargs)
+
+    def rebuild(self, writer: Any) -> None:
+        self.made_by.write(self, writer)
+
+
+@wraps_type(*GETTERS)
 def wrap_getter(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
-    return GetterValue(obj, ConstantSource(obj, type(obj).__name__))
+    return GetterValue(obj, itself(obj))
