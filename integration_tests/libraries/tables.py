@@ -58,7 +58,8 @@ def markdown(rows: Sequence[Row], command: str) -> str:
     lines += ["", f"{summary(rows)}; {len(libraries)} libraries.", ""]
     lines += [
         "*right*: one graph or several, none ended by a break. *graphs*: of the first step, of the "
-        "next two, of all later ones. *steady*: median milliseconds of a step in turns with eager. "
+        "next two, of all later ones. *steady*: median milliseconds of a step in turns with eager, "
+        "after ten steps without a new graph. "
         "Compared after each of three steps: results, gradients, parameters, buffers, optimizer "
         "and random state.", "",
         "| workload | versions | status | graphs | breaks | fallbacks | first step, s (eager) | "
