@@ -366,9 +366,10 @@ def _training_steps(
     bind, finish, build = prologue(bound), epilogue(plan, own.result_nodes()), _structure(plan)
     count, apart, once = plan.inputs.bound, plan.apart, own.once
     shown = plan.visible + len(plan.inside)
+    general, direct = appliers(function)
 
     def apply(*primals: Any) -> Any:
-        outputs = function.apply(*primals)  # type: ignore[no-untyped-call]
+        outputs = (general if transforms_active() else direct)(*primals)
         return outputs[:shown] if once else outputs
 
     def given(primals: Sequence[Any]) -> list[Any]:
