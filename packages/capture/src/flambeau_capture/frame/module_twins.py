@@ -7,6 +7,7 @@ changes, and whatever is set on one of the two is set on the other.
 from __future__ import annotations
 
 import copy
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,15 @@ import torch
 ORIGINAL = "__flambeau_original__"
 NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
 _SLOTS = (ORIGINAL, "__flambeau_compiler__", "__call__", NOTES)
+
+
+class _Signature:
+    """What `inspect.signature` reads: it takes no slot for a method."""
+
+    def __get__(self, twin: Any, kind: Any = None) -> inspect.Signature:
+        if twin is None:
+            raise AttributeError("__signature__")
+        return inspect.signature(getattr(twin, ORIGINAL))
 
 
 def twin_of(
@@ -33,6 +43,7 @@ def twin_of(
         "__deepcopy__": _copy_twin,
         "__eq__": _is_twin,
         "__hash__": _hash_twin,
+        "__signature__": _Signature(),
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,

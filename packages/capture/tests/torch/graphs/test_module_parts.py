@@ -1,5 +1,7 @@
 """nn.Module beyond forward: hooks, parametrizations, tied and changed weights, state."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -222,3 +224,12 @@ def test_tensors_can_be_swapped_after_a_call(capture):
     torch.utils.swap_tensors(module.weight, nn.Parameter(torch.zeros(4, 4, dtype=torch.double)))
     torch.utils.swap_tensors(module.bias, nn.Parameter(torch.zeros(4, dtype=torch.double)))
     assert torch.equal(compiled(value.double()), torch.ones(2, 4, dtype=torch.double))
+
+
+def test_signatures_of_compiled_modules_are_those_of_modules():
+    module = torch.nn.Linear(2, 2)
+    compiled = fc.compile(module, "eager")
+    again = fc.compile(compiled, "eager")
+    assert inspect.signature(compiled) == inspect.signature(module) == inspect.signature(again)
+    assert inspect.signature(compiled.forward) == inspect.signature(module.forward)
+    assert not hasattr(type(compiled), "__signature__")
