@@ -47,13 +47,16 @@ USES = [
 ]
 
 
+def program(use, make, made):
+    held = make()
+    return (lambda x: use(x, make())) if made else (lambda x: use(x, held))
+
+
 @pytest.mark.parametrize("made", [False, True])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_callables_without_names_are_called_and_asked_as_in_python(maker, made):
-    make = MAKERS[maker]
     for use in USES:
-        held = make()
-        fn = (lambda x: use(x, make())) if made else (lambda x: use(x, held))
+        fn = program(use, MAKERS[maker], made)
         compiled = fc.compile(fn, "eager", raise_internal_errors=True)
         for x in (torch.ones(2), torch.ones(2) + 1):
             assert str(compiled(x)) == str(fn(x))

@@ -2,6 +2,7 @@
 
 import inspect
 
+import flambeau_capture as fc
 import pytest
 import torch
 from torch import nn
