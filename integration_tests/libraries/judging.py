@@ -33,8 +33,8 @@ NUDGES = 2
 ROUNDINGS = 4  # by which a weight is moved
 OFF = 1e-5  # what a program without weights may be off by, beside 1 or the value
 STEADY_SECONDS, STEADY_ROUNDS = 3.0, 20
-#: rounds without a new graph after which a program counts as settled; the most seconds and rounds before that
-CALM_ROUNDS, SETTLING_SECONDS, SETTLING_ROUNDS = 10, 60.0, 100
+#: rounds without a new graph after which a program counts as settled, and the most seconds to that
+CALM_ROUNDS, SETTLING_SECONDS = 10, 60.0
 
 
 def judge(workload: Workload) -> Row:
@@ -198,29 +198,27 @@ def _repeats(workload: Workload, wanted: list[Found]) -> bool:
 
 
 def _steady(eager: Program, ours: Program) -> Row:
-    """Median seconds of a step of each, in turns, once no graph is added, and graphs at the end."""
+    """Median seconds of a step of each, in turns, since the last graph was added, and graphs at the
+    end."""
     gc.collect()
-    number, calm, graphs = STEPS, 0, flambeau.report().graphs
-    started = time.perf_counter()
-    while calm < CALM_ROUNDS and number < SETTLING_ROUNDS:
-        _round(eager, ours, number)
+    times: list[tuple[float, float]] = []
+    number, graphs, begun = STEPS, flambeau.report().graphs, time.perf_counter()
+    calm = begun
+    while time.perf_counter() - begun < SETTLING_SECONDS:
+        times.append(_round(eager, ours, number))
         number, before, graphs = number + 1, graphs, flambeau.report().graphs
-        calm = calm + 1 if graphs == before else 0
-        if time.perf_counter() - started > SETTLING_SECONDS:
+        if graphs != before:
+            times.clear()
+            calm = time.perf_counter()
+        elif len(times) >= STEADY_ROUNDS or (
+            len(times) >= CALM_ROUNDS and time.perf_counter() - calm > STEADY_SECONDS
+        ):
             break
-    times = []
-    started = time.perf_counter()
-    while len(times) < STEADY_ROUNDS:
-        times.append(_round(eager, ours, number + len(times)))
-        if len(times) > 1 and time.perf_counter() - started > STEADY_SECONDS:
-            break
-    medians = [statistics.median(spent) * 1e3 for spent in zip(*times, strict=True)]
-    return {
-        "eager_ms": round(medians[0], 3),
-        "ms": round(medians[1], 3),
-        "graphs_end": flambeau.report().graphs,
-        "settles": calm >= CALM_ROUNDS,
-    }
+    row: Row = {"graphs_end": graphs, "settles": len(times) >= CALM_ROUNDS}
+    if times:
+        eager_s, ours_s = map(statistics.median, zip(*times, strict=True))
+        row |= {"eager_ms": round(eager_s * 1e3, 3), "ms": round(ours_s * 1e3, 3)}
+    return row
 
 
 def _round(eager: Program, ours: Program, seed: int) -> tuple[float, float]:
