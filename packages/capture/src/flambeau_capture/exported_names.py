@@ -1,5 +1,4 @@
-"""Names of an export: its tensors by the names that the exported module has them under, its
-arguments by the function's.
+"""Names in an export: those of the module for its tensors, of the function for its arguments.
 
 In: a graph with tensors as attributes of a module without structure; the module that was exported.
 Out: the graph reading them under the module's names, and what holds them. Invariant: whoever holds
@@ -29,13 +28,13 @@ def named_as_in(source: torch.nn.Module, graph: fx.Graph, root: torch.nn.Module)
     all."""
     holder = _state_of(source, {})
     names: dict[int, str] = {}
-    for name, tensor, _ in held(holder):
+    for name, tensor, _ in named_tensors(holder):
         names.setdefault(id(tensor), name)
     plain = {id(tensor): name for name, tensor in _plain_tensors(source)}
     for node in graph.find_nodes(op="get_attr"):
         value = attrgetter(str(node.target))(root)
-        name = names.get(id(value))
-        if name is None:
+        name = names.get(id(value), "")
+        if not name:
             name = plain.get(id(value), str(node.target))
             while _taken(holder, name):
                 name += "_"
@@ -49,7 +48,7 @@ def named_as_in(source: torch.nn.Module, graph: fx.Graph, root: torch.nn.Module)
     return holder
 
 
-def held(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
+def named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
     """Parameters and buffers under each of their names, in the order of a module's state, and
     whether they are part of that; none of those of graphs inside."""
     for name, each in module.named_modules(remove_duplicate=False):

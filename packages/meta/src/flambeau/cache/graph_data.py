@@ -143,7 +143,7 @@ def graph_from(
     Raises LookupError, TypeError, ValueError and
     AttributeError for anything else."""
     graph, root = fx.Graph(), torch.nn.Module() if root is None else root
-    known = {name for name, _, _ in exported_names.held(root)}
+    known = {name for name, _, _ in exported_names.named_tensors(root)}
     nodes: list[fx.Node] = []
     for (op, target, args, kwargs), name in zip(data, names):
         called = function_named(target) if op == "call_function" else target or name

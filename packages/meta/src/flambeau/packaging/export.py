@@ -18,7 +18,7 @@ from typing import Any
 import flambeau_capture
 import torch
 from flambeau_aot import CannotSave, decoded, encoded
-from flambeau_capture.exported_names import TABLES, argument_names, held, place
+from flambeau_capture.exported_names import TABLES, argument_names, named_tensors, place
 
 from flambeau._torch_compat import pytree
 from flambeau.cache.graph_data import CannotKey, graph_data, graph_from
@@ -52,7 +52,7 @@ class Exported(Shown, flambeau_capture.Exported):
                 "names": names,
                 "state": [
                     [name, _numbered(tensors, tensor), state]
-                    for name, tensor, state in held(self.graph_module)
+                    for name, tensor, state in named_tensors(self.graph_module)
                 ],
                 "tensors": [[isinstance(t, torch.nn.Parameter), t.requires_grad] for t in tensors],
                 "arguments": pytree.treespec_dumps(self.in_spec),
