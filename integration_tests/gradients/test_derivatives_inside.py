@@ -234,3 +234,59 @@ def test_functionals_of_autograd(name: str, kind: str, inside: bool) -> None:
         found.append(result)
     torch.testing.assert_close(found[1], found[0])
     assert torch.is_grad_enabled()
+
+
+RESULTS: dict[str, Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]] = {
+    "loss": lambda loss, hidden, first: (loss,),
+    "both": lambda loss, hidden, first: (loss, hidden * 2),
+    "apart": lambda loss, hidden, first: (loss, first * 3),
+    "more of it": lambda loss, hidden, first: (loss + 1, (loss + first.sum()) * 2),
+    "what nothing kept": lambda loss, hidden, first: (loss, first + 1),
+}
+WRITES = ("nothing", "first", "second", "both")
+LATER: dict[str, Callable[[tuple[Tensor, ...], list[Tensor]], Any]] = {
+    "nothing": lambda results, leaves: None,
+    "backward": lambda results, leaves: results[0].sum().backward(),
+    "last": lambda results, leaves: results[-1].sum().backward(),
+    "together": lambda results, leaves: sum(x.sum() for x in results).backward(),
+    "by one": lambda results, leaves: grad(results[-1].sum(), leaves[0], allow_unused=True),
+    "by the other": lambda results, leaves: grad(results[-1].sum(), leaves[1], allow_unused=True),
+}
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("asks", LATER)
+@pytest.mark.parametrize("result", RESULTS)
+def test_results_of_a_step_that_trains_inside(result: str, asks: str) -> None:
+    """Their history is freed: nothing is compiled for it, and what asks for it is refused."""
+    for writes in WRITES:
+
+        def step(x: Tensor, first: Tensor, second: Tensor, writes: str = writes) -> Any:
+            hidden = (x @ first).tanh()
+            loss = (hidden @ second).square().mean()
+            loss.backward()
+            results = RESULTS[result](loss, hidden, first)
+            with torch.no_grad():
+                for own, name in ((first, "first"), (second, "second")):
+                    if writes in (name, "both"):
+                        own.sub_(own.grad, alpha=0.1)
+            return results
+
+        found = []
+        compiled = flambeau.compile(step, backend="aot_eager")
+        for function in (step, compiled):
+            leaves = [torch.linspace(-1, 1, 12).reshape(3, 4).mT.contiguous().requires_grad_()]
+            leaves.append(torch.linspace(0, 1, 6).reshape(3, 2).requires_grad_())
+            results = function(torch.linspace(-2, 1, 8).reshape(2, 4), *leaves)
+            error = None
+            try:
+                given = LATER[asks](results, leaves)
+            except RuntimeError as caught:
+                error, given = str(caught).split(".")[0].split(":")[0], None
+            known = [(x.detach(), x.requires_grad) for x in (*results, *leaves)]
+            found.append((known, [leaf.grad for leaf in leaves], given, error))
+        torch.testing.assert_close(found[1][:3], found[0][:3])
+        assert found[1][3] == found[0][3], writes
+        if result == "loss":
+            assert not flambeau.report(compiled).fallbacks, writes

@@ -201,8 +201,8 @@ def test_declared_sizes_keep_their_names_in_the_file(tmp_path):
     loaded = flambeau.load_export(exported.save(tmp_path / "g.flambeau"))
     for each in (exported, loaded):
         assert each.signature() == [
-            "argument 0: torch.float32 of shape [rows, 6] on cpu",
-            "argument 1: torch.float32 of shape [rows] on cpu",
+            "argument 0 (x): torch.float32 of shape [rows, 6] on cpu",
+            "argument 1 (y): torch.float32 of shape [rows] on cpu",
             "rows <= 64",
             "rows >= 3",
         ]
@@ -245,3 +245,67 @@ def test_an_export_is_a_module_for_whatever_takes_modules(tmp_path):
         more = torch.randn(7, 4)
         wanted = model(more, mask=mask)["out"]
         torch.testing.assert_close(program.module()(more, mask=mask)["out"], wanted)
+
+
+class Named(torch.nn.Module):
+    """Tied and shared, unused and unsaved, constants, and a parametrization."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("shift", torch.ones(4), persistent=False)
+        self.head = torch.nn.Linear(4, 6, bias=False)
+        self.table = torch.nn.Embedding(6, 4)
+        self.head.weight = self.table.weight
+        self.rows = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)])
+        self.rows.append(self.rows[0])
+        self.unused = torch.nn.Linear(2, 2)
+        self.own = torch.nn.Parameter(torch.ones(()))
+        self.normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4))
+        self.constant = torch.full((4,), 0.5)
+        self.kept = [torch.full((4,), 0.25)]
+
+    def forward(self, places, weights=None, *more):
+        x = self.table(places) * self.own + self.shift + self.constant + self.kept[0]
+        for row in self.rows:
+            x = row(x)
+        out = self.head(torch.utils.checkpoint.checkpoint(self.normed, x, use_reentrant=False))
+        return out if weights is None else sum(more, out * weights["a.b"])
+
+
+def test_an_export_has_the_names_of_its_module(tmp_path):
+    model = Named().eval()
+    places, weights, last = torch.tensor([1, 0, 5]), torch.rand(6), torch.rand(6)
+    call = (places, {"a.b": weights}, last)
+    exported = flambeau.export(model, *call)
+    assert [line.partition(":")[0] for line in exported.signature()] == [
+        "argument 0 (places)", "argument 1 (weights_a_b)", "argument 2 (more_0)",
+    ]  # fmt: skip
+    inputs = exported.graph_module.graph.find_nodes(op="placeholder")
+    assert [node.name for node in inputs] == ["places", "weights_a_b", "more_0"]
+    loaded = flambeau.load_export(exported.save(tmp_path / "named.graph"))
+    modules = [exported.module(), exported.graph_module, loaded.module(), loaded.graph_module]
+    modules.append(copy.deepcopy(exported.module()))
+    for module in modules:
+        assert list(module.state_dict()) == list(model.state_dict())
+        assert dict(module.named_parameters()).keys() == dict(model.named_parameters()).keys()
+        assert module.head.weight is module.table.weight
+        module.load_state_dict(model.state_dict())
+        buffers = dict(module.named_buffers()).keys() - dict(model.named_buffers()).keys()
+        assert "constant" in buffers and len(buffers) == 2
+    program = torch.export.export(exported.module(), call)
+    assert program.state_dict.keys() == model.state_dict().keys()
+    for module in (*modules[::2], program.module()):
+        for changed in (model, module):
+            with torch.no_grad():
+                changed.get_parameter("own").fill_(3.0)
+            changed.zero_grad()
+            changed(*call).sum().backward()
+        expected = {name: p.grad for name, p in model.named_parameters()}
+        found = {name: p.grad for name, p in module.named_parameters()}
+        torch.testing.assert_close(found, expected)
+
+
+def test_an_export_of_a_method_has_the_names_of_its_module():
+    model = Named().eval()
+    exported = flambeau.export(model.rows[0].forward, torch.ones(2, 4))
+    assert list(exported.module().state_dict()) == ["weight", "bias"]

@@ -26,6 +26,7 @@ from flambeau_capture.breaks import Unsupported
 from flambeau_capture.declared_shapes import Declared, declared, marked
 from flambeau_capture.errors import ExportError
 from flambeau_capture.exported_buffers import SetAnew, module_of
+from flambeau_capture.exported_names import TABLES, argument_names, named_as_in
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
@@ -39,7 +40,7 @@ class Exported:
 
     graph_module: placeholders are the tensors among the flattened arguments, in order; the output
         is the tuple of the flattened result's leaves. Parameters and tensors of the program's own
-        are its attributes.
+        are its attributes; of a module, or of its method, under the names that it has them under.
     guards: what was assumed, beyond what a call checks (structure, values that are no tensors,
         dtype, device and shape of each tensor, the conditions on open sizes).
     in_spec, out_spec: structures of `(args, kwargs)` and of the result.
@@ -215,7 +216,9 @@ def _exported(
     if any(given.startswith("drawn(") for given in records.graphs[0].inputs):
         raise ExportError(f"{name} draws from a generator of its own: pass the numbers instead")
     results, out_spec = pytree.tree_flatten(result)
-    module, stand_ins = _closed(seen, leaves, results)
+    positional = positional_names(fn, len(args))
+    called = argument_names(in_spec, positional)
+    module, stand_ins = _closed(seen, leaves, results, called, module_of(fn))
     names = _names(shapes, leaves, stand_ins)
     return Exported(
         graph_module=module,
@@ -229,7 +232,7 @@ def _exported(
             for place, leaf in enumerate(leaves)
         ),
         open_sizes=_open_sizes(stand_ins, names),
-        positional=positional_names(fn, len(args)),
+        positional=positional,
     )
 
 
@@ -400,10 +403,15 @@ class _Seen:
 
 
 def _closed(
-    seen: _Seen, leaves: Leaves, results: Leaves
+    seen: _Seen,
+    leaves: Leaves,
+    results: Leaves,
+    called: Sequence[str],
+    owner: torch.nn.Module | None,
 ) -> tuple[fx.GraphModule, dict[int, torch.Tensor]]:
     """The captured graph between the flattened arguments and the flattened result; and the fake
-    tensors with open sizes, by the arguments that they stand for."""
+    tensors with open sizes, by the arguments that they stand for. called: the leaves' names. owner:
+    the module that the function is, or is a method of."""
     (source,) = seen.modules
     graph = fx.Graph()
     root = torch.nn.Module()
@@ -414,7 +422,8 @@ def _closed(
     every: dict[int, fx.Node] = {}
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
-            node = every[place] = graph.placeholder(f"arg_{place}")
+            node = every[place] = graph.placeholder(called[place])
+            node.target = node.name
             node.meta["val"] = leaf
             arguments.setdefault(id(leaf), node)
     constants: dict[int, fx.Node] = {}
@@ -465,8 +474,13 @@ def _closed(
         flat.append(kept(leaf) if there is None else there)
     graph.output(tuple(flat))
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op not in ("get_attr",))
+    if owner is not None:
+        root = named_as_in(owner, graph, root)
     graph.lint()
-    return fx.GraphModule(root, graph, "Exported"), stand_ins
+    made_of = fx.GraphModule(root, graph, "Exported")
+    if owner is not None:
+        made_of.__dict__.update({table: vars(root)[table] for table in TABLES})
+    return made_of, stand_ins
 
 
 def _size(graph: fx.Graph, node: fx.Node, sizes: Mapping[Any, tuple[fx.Node, int]]) -> fx.Node:

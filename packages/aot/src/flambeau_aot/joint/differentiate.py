@@ -172,8 +172,11 @@ class BackwardPart:
     late_writes: tuple[LateWrite, ...] = ()
 
 
-def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
-    """Differentiate what autograd knows of the results by the stand-ins that require grad.
+def backward_part(
+    effects: Effects, sparse: Sequence[Use], spent: Container[int] = ()
+) -> BackwardPart:
+    """Differentiate what autograd knows of the results by the stand-ins that require grad; of the
+    tangents in `spent` no pass is run.
 
     Raises WrittenInBackward where the pass writes to other stand-ins than the attempt knows of.
     """
@@ -200,7 +203,9 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
         late.begin()
         with late, without_autocast():  # whatever is in force around the forward pass
             leaves = [leaf for _, leaf in wanted]
-            grads = _gradients(tracer, effects.ends, leaves, tangents)
+            alive = [order for order in range(len(tangents)) if order not in spent]
+            ends, starts = ([own[at] for at in alive] for own in (effects.ends, tangents))
+            grads = _gradients(tracer, ends, leaves, starts) if alive else [None] * len(leaves)
         for given, value in zip(tangents, values, strict=True):
             if current_value(given) is not value:
                 raise refusal("AO0170")

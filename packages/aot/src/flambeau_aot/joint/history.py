@@ -65,6 +65,8 @@ def kept_by_autograd(effects: Effects, history: History, reached: Reached) -> Ca
     by_node: dict[Any, list[fx.Node]] = {}
     unpacked: set[Any] = set()
     for node, _ in history:
+        if was_freed(node):
+            continue
         with functionalization(), tracer:  # a view of what was written to since is taken again
             values = [current_value(x) for x in kept_values(node) if is_functional(x)]
         by_node[node] = [tracer.node_of(x) for x in values if tracer.has_node(x)]
@@ -99,7 +101,7 @@ def refuse_written_aliases(effects: Effects, history: History) -> None:
             known[x] for known in several for x in known if x not in recorded.values()
         ):
             raise refusal("AO0133", error="it was written to through an alias")
-        for tensor in kept_values(node):
+        for tensor in () if was_freed(node) else kept_values(node):
             own = id(base_of(tensor))
             if not any(own in known for known in several) and is_functional(tensor):
                 own = recorded.get(storage_key(tensor), own)  # a result of its own, kept without it
@@ -149,6 +151,21 @@ def freed_inside(effects: Effects, history: History, reached: Reached) -> tuple[
         if was_freed(node):
             found.add(FreedInside(reached[node], leads[node]))
     return tuple(found)
+
+
+def spent(
+    effects: Effects, history: History, reached: Reached, freed: Sequence[FreedInside]
+) -> frozenset[int]:
+    """The tangents that lead to no input but through what the program has freed: a backward pass
+    from one of them raises before it computes anything, so nothing of it is recorded."""
+    places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
+    raising = {(tangent, at) for each in freed for tangent in each.tangents for at in each.primals}
+    found = {tangent for tangent, _ in raising}
+    for node, _ in history:
+        if hasattr(node, "variable"):
+            at = places.get(id(node.variable))
+            found -= {tangent for tangent in reached[node] if (tangent, at) not in raising}
+    return frozenset(found)
 
 
 _SUMS = frozenset(

@@ -71,6 +71,7 @@ from flambeau_aot.joint.history import (
     partly_reached,
     reentrant_tangents,
     refuse_written_aliases,
+    spent,
     user_derivatives,
 )
 from flambeau_aot.joint.input_mutations import Effects, Returned
@@ -296,7 +297,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     freed = freed_with(effects, history, reached)
     gone = freed_inside(effects, history, reached)
     with _python_forms(environment is not None, attempt.decompositions):
-        found = backward_part(effects, sparse)
+        found = backward_part(effects, sparse, spent(effects, history, reached, gone))
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise refusal("AO0053")

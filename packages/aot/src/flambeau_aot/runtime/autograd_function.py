@@ -176,8 +176,10 @@ def _backward(
     anchor = ["anchor"] * own.once
     count = plan.visible + len(plan.inside)
 
+    laid = not one_of_many and any(result != "None" for result in results)
+
     def again(found: str) -> str:
-        return found if one_of_many else f"own.laid(ctx, {display(given)}, {found})"
+        return found if not laid else f"own.laid(ctx, {display(given)}, {found})"
 
     inputs = ", ".join([*(f"c{index}" for index in range(count)), *anchor])
     lines = [f"def backward(ctx, {inputs}):"]

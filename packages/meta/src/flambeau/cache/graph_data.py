@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from flambeau_aot import CannotSave, decoded, encoded
+from flambeau_capture import exported_names
 from torch import fx
 
 from flambeau._torch_compat import is_overload
@@ -133,25 +134,29 @@ MAKERS: Mapping[str, Callable[[list[Any]], Any]] = {
 
 
 def graph_from(
-    data: Sequence[Any], tensors: Sequence[torch.Tensor], names: Iterator[str]
+    data: Sequence[Any],
+    tensors: Sequence[torch.Tensor],
+    names: Iterator[str],
+    root: torch.nn.Module | None = None,
 ) -> fx.GraphModule:
-    """The graph of what `graph_data` gave. Raises LookupError, TypeError, ValueError and
+    """The graph of what `graph_data` gave; root: what holds tensors under these names already.
+    Raises LookupError, TypeError, ValueError and
     AttributeError for anything else."""
-    graph, root = fx.Graph(), torch.nn.Module()
+    graph, root = fx.Graph(), torch.nn.Module() if root is None else root
+    known = {name for name, _, _ in exported_names.named_tensors(root)}
     nodes: list[fx.Node] = []
     for (op, target, args, kwargs), name in zip(data, names):
         called = function_named(target) if op == "call_function" else target or name
         if op == "get_attr":
             ((kind, content),) = target.items()
-            held: Any = tensors[content] if kind == "tensor" else None
-            if isinstance(held, torch.Tensor) and not isinstance(held, torch.nn.Parameter):
-                root.register_buffer(name, held)
-            else:
-                setattr(root, name, graph_from(content, tensors, names) if held is None else held)
+            value: Any = tensors[content] if kind == "tensor" else None
+            if name not in known:
+                made = graph_from(content, tensors, names) if value is None else value
+                exported_names.place(root, name, made)
             called = name
         own = [_value_from(item, nodes) for item in args]
         named = {key: _value_from(item, nodes) for key, item in kwargs.items()}
-        nodes.append(graph.create_node(op, called, tuple(own), named, name))
+        nodes.append(graph.create_node(op, called, tuple(own), named, name.replace(".", "_")))
     graph.lint()
     return fx.GraphModule(root, graph, "Exported")
 

@@ -18,6 +18,7 @@ from typing import Any
 import flambeau_capture
 import torch
 from flambeau_aot import CannotSave, decoded, encoded
+from flambeau_capture.exported_names import TABLES, argument_names, named_tensors, place
 
 from flambeau._torch_compat import pytree
 from flambeau.cache.graph_data import CannotKey, graph_data, graph_from
@@ -49,6 +50,10 @@ class Exported(Shown, flambeau_capture.Exported):
             data = {
                 "graph": list(graph_data(self.graph_module, tensors, names)),
                 "names": names,
+                "state": [
+                    [name, _numbered(tensors, tensor), state]
+                    for name, tensor, state in named_tensors(self.graph_module)
+                ],
                 "tensors": [[isinstance(t, torch.nn.Parameter), t.requires_grad] for t in tensors],
                 "arguments": pytree.treespec_dumps(self.in_spec),
                 "result": pytree.treespec_dumps(self.out_spec),
@@ -91,8 +96,19 @@ class Exported(Shown, flambeau_capture.Exported):
 
     def signature(self) -> list[str]:
         """The arguments, one a line, as they have to be; then the conditions on open sizes."""
-        found = [f"argument {place}: {each}" for place, each in enumerate(self.examples)]
+        names = argument_names(self.in_spec, self.positional)
+        known = enumerate(zip(names, self.examples, strict=True))
+        found = [f"argument {at} ({name}): {each}" for at, (name, each) in known]
         return found if self.open_sizes is None else found + self.open_sizes.lines()
+
+
+def _numbered(tensors: list[torch.Tensor], tensor: torch.Tensor) -> int:
+    """The place of a tensor in the list, where it is added unless it is there."""
+    for number, known in enumerate(tensors):
+        if known is tensor:
+            return number
+    tensors.append(tensor)
+    return len(tensors) - 1
 
 
 def _module_of(exported: Exported) -> torch.nn.Module:
@@ -110,13 +126,15 @@ def _module_of(exported: Exported) -> torch.nn.Module:
         leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
         if spec != in_spec:
             raise TypeError(f"arguments of another structure: {spec}, exported for {in_spec}")
-        flat = self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        flat = compute(self, *(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
         return pytree.tree_unflatten(list(flat), out_spec)
 
+    graph_module = exported.graph_module
+    compute = type(graph_module).forward  # reads its tensors from whatever module it is given
     own = kinds("self", kinds.POSITIONAL_ONLY)
     forward.__signature__ = inspect.Signature([own, *named])  # type: ignore[attr-defined]
     made: torch.nn.Module = type("ExportedModule", (torch.nn.Module,), {"forward": forward})()
-    made.graph_module = exported.graph_module
+    made.__dict__.update({table: vars(graph_module)[table] for table in TABLES})
     return made
 
 
@@ -204,8 +222,13 @@ def load_export(path: str | Path) -> Exported:
         try:
             data = json.loads((folder / GRAPH).read_text())
             tensors = archive.tensors_from(folder / TENSORS, data["tensors"])
+            root = torch.nn.Module()
+            for own, number, state in data["state"]:
+                place(root, own, tensors[number], state)
+            graph_module = graph_from(data["graph"], tensors, iter(data["names"]), root)
+            graph_module.__dict__.update({table: vars(root)[table] for table in TABLES})
             return Exported(
-                graph_module=graph_from(data["graph"], tensors, iter(data["names"])),
+                graph_module=graph_module,
                 guards=tuple(data["guards"]),
                 in_spec=pytree.treespec_loads(data["arguments"]),
                 out_spec=pytree.treespec_loads(data["result"]),

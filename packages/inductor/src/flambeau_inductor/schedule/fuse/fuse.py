@@ -245,19 +245,11 @@ def _cycle(state: Fusion, a: FusionGroup, b: FusionGroup) -> str | None:
         bit = 1 << first.number
         if not second.before & bit:
             continue
-        # Something between them: it needs `first`, and `second` needs it.
-        between = second.before & ~bit & ~(1 << second.number)
-        for number in _bits(between & ~first.before):
+        # Something between them: `second` reads it, and it needs `first`.
+        for number in sorted(_direct(state, second) - {first.number, second.number}):
             if state.steps[number].before & bit:
                 return f"cycle: through step {number}"
     return None
-
-
-def _bits(mask: int) -> Iterable[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
 
 
 def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:

@@ -170,9 +170,10 @@ threads, several may read the same element, and one may store before another has
 def plan_lifetimes(context: PassContext, program: Program) -> tuple[Program, int]:
     """Put allocation and freeing around the steps that compute. What no step writes is there from
     the first one on, or from where its sizes are known."""
-    steps = with_lifetimes(computing(program), program.by_name, program.owned)
+    buffers = program.by_name
+    steps = with_lifetimes(computing(program), buffers, program.owned)
     for name in reversed(program.owned.empty):
-        of = program.by_name[name].layout
+        of = buffers[name].layout
         sizes = {symbol.name for n in (*of.shape, *of.stride) for symbol in symbols_in(n)}
         steps.insert(sizes_known(steps, sizes), Alloc(name))
     return rescheduled(program, steps)
@@ -308,8 +309,9 @@ def reuse_buffers(context: PassContext, program: Program) -> tuple[Program, int]
     """Let later buffers take over the memory of finished ones."""
     allocated = (s.buffer for s in program.steps if isinstance(s, Alloc))
     steps: Sequence[Step] = program.steps
-    for device in dict.fromkeys(program.by_name[name].layout.device for name in allocated):
-        steps = _ReusePlan(program.by_name, program.owned, device, list(steps)).shared()
+    buffers = program.by_name  # made anew at each reading
+    for device in dict.fromkeys(buffers[name].layout.device for name in allocated):
+        steps = _ReusePlan(buffers, program.owned, device, list(steps)).shared()
     return rescheduled(program, steps)
 
 
