@@ -164,7 +164,8 @@ def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
 @decomposition(aten.log_sigmoid_backward.default)
 def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
     del buffer
-    return elementwise(lambda g, y: p.mul(g, p.sigmoid(p.neg(y))), (grad, x))
+    made = elementwise(lambda g, y: p.mul(g, p.sigmoid(p.neg(y))), (grad, x))
+    return e.laid_out_as(grad, made)
 
 
 @decomposition(aten.glu_backward.default)

@@ -91,7 +91,7 @@ def binary_cross_entropy_backward(
         each = p.div(p.sub(a, t), floor)
         return each if weight is None else e.mul(each, e.cast(weight, each.dtype))
 
-    return _pairwise(grad, x, target, reduction, slope)
+    return e.laid_out_as(x, _pairwise(grad, x, target, reduction, slope))
 
 
 @by_name(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
