@@ -148,3 +148,19 @@ def test_a_leaf_takes_the_strides_of_dimensions_of_one(cotangent: str) -> None:
             seen.append(x.grad.stride())
             x.grad = None
     assert seen[:2] == seen[2:]
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_slopes_of_the_greater_lie_as_their_formula_writes_them(name: str) -> None:
+    draw, call = random.Random(name), getattr(torch, name)
+    compiled = aot.aot_function(call, aot.run_as_is)
+    for _ in range(20):
+        x, y, g = (each[..., :2, :1] for each in grids(draw))
+        if 0 in x.shape or x.dim() < 2:
+            continue
+        found = []
+        for each in (call, compiled):
+            leaf = torch.empty_strided(x.shape, x.stride()).fill_(1).requires_grad_()
+            each(leaf, y).backward(g)
+            found.append(leaf.grad.stride())
+        assert found[0] == found[1], (x.shape, x.stride(), y.stride(), g.stride())
