@@ -100,6 +100,14 @@ LIKE_AN_ARGUMENT = {
     "entropy": lambda x, y, z: ("binary_cross_entropy_backward.default", x, y, z),
     "complex": lambda x, y, _: ("complex.default", x, y),
     "polar": lambda x, y, _: ("polar.default", x, y),
+    "softplus_backward": lambda x, y, _: ("softplus_backward.default", x, y, 1, 20),
+    "softplus_backward of a sum": lambda x, *_: (
+        "softplus_backward.default",
+        torch.ones(()).expand(x.shape),
+        x,
+        1,
+        20,
+    ),
     "sum": lambda x, *_: ("sum.dim_IntList", x, [0], True),
     "norm": lambda x, *_: ("linalg_vector_norm.default", x, 2, [0], True),
 }

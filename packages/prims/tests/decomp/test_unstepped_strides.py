@@ -45,6 +45,7 @@ LIKE_AN_ARGUMENT = {
     "diagonal_scatter": lambda x, *_: torch.diagonal_scatter(x, x.diagonal()),
     "log_sigmoid_backward": lambda x, y, z: aten.log_sigmoid_backward(x, y, z),
     "binary_cross_entropy_backward": lambda x, y, z: aten.binary_cross_entropy_backward(x, y, z),
+    "slopes of prelu": lambda x, y, _: aten._prelu_kernel_backward(x, y, torch.ones(1, 1, 1))[1],
     "sort": lambda x, *_: x.sort(0)[1],
     "flip": lambda x, *_: x.flip(-1),
     "rot90": lambda x, *_: x.rot90(),

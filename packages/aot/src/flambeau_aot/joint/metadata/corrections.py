@@ -229,6 +229,13 @@ def _shuffled(args: Args, device: torch.device) -> Corrected:
     return _in_format_of(0, only="cpu")(args, device)
 
 
+def _distance_slope(args: Args, device: torch.device) -> Corrected:
+    """Row-major; without elements like the points."""
+    if any(same_sizes((x.numel(),), (0,)) for x in args[:3]):
+        return _like(1)(args, device)
+    return {0: KernelCorrection(laid=contiguous)}
+
+
 def _in_blocks(args: Args, device: torch.device) -> Corrected:
     """The dtype that the matrices promote to, numbers aside where others have dimensions."""
     with_dims, without = ([x.dtype for x in args[0] if bool(x.dim()) == b] for b in (True, False))
@@ -352,14 +359,14 @@ _ROWS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backw
 _OPERANDS = (
     "hardswish_backward hardtanh_backward logit_backward xlogy"
     " special_xlog1py copysign div floor_divide heaviside logaddexp logaddexp2"
-    " logical_and logical_or logical_xor complex polar"
+    " logical_and logical_or logical_xor complex polar softplus_backward"
 )
 _LIKE_FIRST = (
     "ones_like zeros_like full_like empty_like fill flip nan_to_num hardtanh deg2rad rad2deg"
     " _conj_physical _prelu_kernel log_sigmoid_backward index_put"
     " _unsafe_masked_index_put_accumulate"
 )
-_LIKE_SECOND = "binary_cross_entropy_backward _cdist_backward nll_loss2d_backward"
+_LIKE_SECOND = "binary_cross_entropy_backward nll_loss2d_backward"
 
 _KEEP_STATISTICS = (
     "_native_batch_norm_legit _native_batch_norm_legit_functional"
@@ -381,6 +388,8 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::_fused_rms_norm_backward": _in_rows(0, 1),
     "aten::native_batch_norm_backward": _batch_norm_slope,
     "aten::batch_norm_backward": _in_format_of(1),
+    "aten::native_group_norm_backward": _in_format_of(1, only="cpu"),
+    "aten::_cdist_backward": _distance_slope,
     "aten::replication_pad2d_backward": _in_format_of(1, only="cpu"),
     "aten::channel_shuffle": _shuffled,
     "aten::max_unpool2d": _in_format_of(0, only="cpu"),

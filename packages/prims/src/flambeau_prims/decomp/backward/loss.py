@@ -114,7 +114,8 @@ def nll_loss_backward(a: Arguments) -> Any:
     count = e.counted(x.shape[classes], x.device)
     number = p.broadcast_in_dim(count, shape, [classes])
     hit = p.eq(number, e.expand(unsqueezed(safe, classes), shape))
-    return e.cast(e.where(hit, e.expand(unsqueezed(each, classes), shape), 0.0), x.dtype)
+    slope = e.cast(e.where(hit, e.expand(unsqueezed(each, classes), shape), 0.0), x.dtype)
+    return e.laid_out_as(x, slope) if x.ndim == 4 else slope
 
 
 @by_name(aten._ctc_loss_backward.default)
