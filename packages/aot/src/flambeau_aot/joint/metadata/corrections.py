@@ -197,13 +197,13 @@ def _modulus(args: Args, device: torch.device) -> Corrected:
     return _like(0)(args, device) if args[0].is_complex() else {}
 
 
-def _turned(args: Args, device: torch.device) -> Corrected:
+def _rotated(args: Args, device: torch.device) -> Corrected:
     """A copy, whose dimensions a turn of a quarter exchanges."""
     x, times, dims = (*args, 1, (0, 1))[:3] if len(args) < 2 else (*args, (0, 1))[:3]
 
     def made(x: torch.Tensor) -> torch.Tensor:
-        turned = x.clone() if times % 4 else x.clone(memory_format=torch.contiguous_format)
-        return turned.transpose(*dims) if times % 2 else turned
+        copy = x.clone() if times % 4 else x.clone(memory_format=torch.contiguous_format)
+        return copy.transpose(*dims) if times % 2 else copy
 
     return {0: KernelCorrection(laid=_as_made(made, x))}
 
@@ -404,7 +404,7 @@ CORRECTIONS: dict[str, Correction] = {
     **{f"aten::{name}": _reduced for name in ("sum", "mean")},
     "aten::linalg_vector_norm": _in_rows(0),
     "aten::abs": _modulus,
-    "aten::rot90": _turned,
+    "aten::rot90": _rotated,
     "aten::masked_fill": _in_rows(0),
     "aten::rrelu_with_noise_backward": _noisy_slope,
     "aten::_prelu_kernel_backward": _by_operands(1, 2, 0, results=(0, 1)),
