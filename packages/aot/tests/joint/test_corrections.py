@@ -34,7 +34,7 @@ def test_batch_norm_under_autocast(options: dict, training: bool) -> None:
         torch.testing.assert_close(given, expected)
 
 
-_ENDS = ("_norm", "_legit", "_functional", "_no_training")
+_ENDS = ("layer_norm", "group_norm", "batch_norm", "_legit", "_functional", "_no_training")
 NORMS = sorted(name for name in CORRECTIONS if name.endswith(_ENDS))
 
 
@@ -298,3 +298,22 @@ def test_statistics_over_what_a_norm_reads(roles: str, part: bool) -> None:
     wanted = made()
     torch.testing.assert_close(compiled(*args), norm(*wanted))
     torch.testing.assert_close(args, wanted)
+
+
+@pytest.mark.parametrize("dims", [(), (2,), (2, 3)], ids=str)
+@pytest.mark.parametrize("others", itertools.product(*[["float64", "bfloat16", "int32"]] * 2))
+def test_blocks_have_the_dtype_that_matrices_promote_to(dims, others) -> None:
+    given = [torch.ones((), dtype=torch.float64), torch.ones(2, 2, dtype=getattr(torch, others[0]))]
+    given.append(torch.ones(dims, dtype=getattr(torch, others[1])))
+    expected, found = (
+        torch.block_diag(*given),
+        aot.aot_function(torch.block_diag, aot.run_as_is)(*given),
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_vector_beside_a_product_of_nothing_keeps_its_shape() -> None:
+    given = torch.ones(()), torch.ones(5, 0), torch.ones(0)
+    expected, found = torch.addmv(*given), aot.aot_function(torch.addmv, aot.run_as_is)(*given)
+    torch.testing.assert_close(found, expected)
+    assert found.shape == expected.shape

@@ -64,6 +64,76 @@ def test_they_are_those_of_the_kernels(ops: list, count: int) -> None:
         assert described.stride() == op(*given).stride(), where
 
 
+def grids(draw: random.Random) -> tuple[torch.Tensor, ...]:
+    """Operands of one shape, laid out each by itself."""
+    shape = [draw.choice([1, 1, 2, 3] + [0] * (draw.random() < 0.3)) for _ in range(4)]
+    shape = shape[draw.randrange(3) :]
+    return tuple(drawn(draw, shape) for _ in range(3))
+
+
+LIKE_AN_ARGUMENT = {
+    **{
+        f"{name}_like": lambda x, *_, n=name: (f"{n}_like.default", x) for name in ("ones", "zeros")
+    },
+    "full_like": lambda x, *_: ("full_like.default", x, 2.0),
+    "fill": lambda x, *_: ("fill.Scalar", x, 2.0),
+    "flip": lambda x, *_: ("flip.default", x, [0]),
+    "nan_to_num": lambda x, *_: ("nan_to_num.default", x),
+    "hardtanh": lambda x, *_: ("hardtanh.default", x, -1.0, 1.0),
+    "rad2deg": lambda x, *_: ("rad2deg.default", x),
+    "deg2rad": lambda x, *_: ("deg2rad.default", x),
+    "conj": lambda x, *_: ("_conj_physical.default", torch.complex(x, x)),
+    "abs": lambda x, *_: ("abs.default", torch.complex(x, x)),
+    "prelu": lambda x, *_: ("_prelu_kernel.default", x, torch.ones([1] * x.dim())),
+    "prelu backward": lambda x, y, w: ("_prelu_kernel_backward.default", y, x, w),
+    "log_sigmoid_backward": lambda x, y, z: ("log_sigmoid_backward.default", x, y, z),
+    "sort": lambda x, *_: ("sort.default", x, 0),
+    "stable sort": lambda x, *_: ("sort.default", x, -1, True),
+    "frexp": lambda x, *_: ("frexp.Tensor", x),
+    "turned once": lambda x, *_: ("rot90.default", x, 1, [0, -1]),
+    "turned twice": lambda x, *_: ("rot90.default", x, 2, [0, -1]),
+    "turned round": lambda x, *_: ("rot90.default", x, 4, [0, -1]),
+    "huber_loss": lambda x, y, _: ("huber_loss.default", x, y, 0),
+    "masked_fill": lambda x, y, _: ("masked_fill.Scalar", x, y > 0, 1.0),
+    "noise": lambda x, y, z: ("rrelu_with_noise_backward.default", x, y, z, 0.1, 0.5, True, False),
+    "leak": lambda x, y, z: ("rrelu_with_noise_backward.default", x, y, z, 0.1, 0.5, False, False),
+    "entropy": lambda x, y, z: ("binary_cross_entropy_backward.default", x, y, z),
+    "complex": lambda x, y, _: ("complex.default", x, y),
+    "polar": lambda x, y, _: ("polar.default", x, y),
+    "softplus_backward": lambda x, y, _: ("softplus_backward.default", x, y, 1, 20),
+    "softplus_backward of a sum": lambda x, *_: (
+        "softplus_backward.default",
+        torch.ones(()).expand(x.shape),
+        x,
+        1,
+        20,
+    ),
+    "sum": lambda x, *_: ("sum.dim_IntList", x, [0], True),
+    "norm": lambda x, *_: ("linalg_vector_norm.default", x, 2, [0], True),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LIKE_AN_ARGUMENT))
+def test_results_like_an_argument_keep_all_its_strides(name: str) -> None:
+    draw, fakes = random.Random(name), FakeValues()
+    for _ in range(25):
+        given = grids(draw)
+        if name.startswith("turned") and given[0].dim() < 2:
+            continue
+        overload, *args = LIKE_AN_ARGUMENT[name](*given)
+        operator, _, kind = overload.partition(".")
+        op = getattr(getattr(aten, operator), kind)
+        found, real = (
+            [y.stride() for y in (made if isinstance(made, tuple) else (made,))]
+            for made in (
+                fakes.run(op, tuple(fakes.like(x) if torch.is_tensor(x) else x for x in args), {}),
+                op(*args),
+            )
+        )
+        where = op, [(tuple(x.shape), x.stride()) for x in args if torch.is_tensor(x)]
+        assert found == real, where
+
+
 def test_operators_left_out_are_there() -> None:
     for name in _OTHERWISE:
         assert hasattr(aten, name.removeprefix("aten::")), name
@@ -86,3 +156,19 @@ def test_a_leaf_takes_the_strides_of_dimensions_of_one(cotangent: str) -> None:
             seen.append(x.grad.stride())
             x.grad = None
     assert seen[:2] == seen[2:]
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_slopes_of_the_greater_lie_as_their_formula_writes_them(name: str) -> None:
+    draw, call = random.Random(name), getattr(torch, name)
+    compiled = aot.aot_function(call, aot.run_as_is)
+    for _ in range(20):
+        x, y, g = (each[..., :2, :1] for each in grids(draw))
+        if 0 in x.shape or x.dim() < 2:
+            continue
+        found = []
+        for each in (call, compiled):
+            leaf = torch.empty_strided(x.shape, x.stride()).fill_(1).requires_grad_()
+            each(leaf, y).backward(g)
+            found.append(leaf.grad.stride())
+        assert found[0] == found[1], (x.shape, x.stride(), y.stride(), g.stride())

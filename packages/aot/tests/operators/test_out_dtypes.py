@@ -12,6 +12,7 @@ import torchgen
 from flambeau_aot.inputs.memory_overlap import Layouts
 from flambeau_aot.intercept.inplace import (
     COMPUTED_AS_WRITTEN,
+    COMPUTED_AS_WRITTEN_IF_WHOLE,
     COMPUTED_IN_PLACE,
     OF_A_CPU,
     OF_REAL_NUMBERS,
@@ -85,6 +86,20 @@ def test_a_kernel_for_cuda_computes_in_what_it_writes(name: str, device: str) ->
                 keeping_size(out, Call(noted(name, seen), (x, x), {"out": out}), Layouts({}))
         converted = written if device == "cuda" else given
         assert seen[-1] is converted
+
+
+@pytest.mark.parametrize("name", sorted(COMPUTED_AS_WRITTEN_IF_WHOLE))
+@pytest.mark.parametrize("written", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_numbers_that_are_not_whole_are_compared_as_they_promote(
+    name: str, written: torch.dtype
+) -> None:
+    with FakeTensorMode():
+        seen: list[torch.dtype] = []
+        x = torch.ones((), dtype=torch.float64, device="cuda")
+        y = torch.ones(3, dtype=torch.bfloat16, device="cuda")
+        out = torch.zeros(3, dtype=written, device="cuda")
+        keeping_size(out, Call(noted(name, seen), (x, y), {"out": out}), Layouts({}))
+    assert seen[-2:] == [torch.float64, torch.bfloat16]
 
 
 @pytest.mark.parametrize("name", sorted(COMPUTED_AS_WRITTEN))

@@ -1,6 +1,7 @@
 """Strides where nothing is stepped along a dimension, and layouts that a GPU's kernels choose."""
 
 import itertools
+import random
 from functools import partial
 
 import pytest
@@ -36,6 +37,46 @@ def test_kept_dimensions_of_results_without_elements(name):
             with Decomposing():
                 found = KEPT[name](x, dim)
             assert (found.shape, found.stride()) == (expected.shape, expected.stride())
+
+
+LIKE_AN_ARGUMENT = {
+    "select_scatter": lambda x, *_: torch.select_scatter(x, x.select(0, 0), 0, 0),
+    "slice_scatter": lambda x, *_: torch.slice_scatter(x, x[..., :1], -1, 0, 1),
+    "diagonal_scatter": lambda x, *_: torch.diagonal_scatter(x, x.diagonal()),
+    "log_sigmoid_backward": lambda x, y, z: aten.log_sigmoid_backward(x, y, z),
+    "binary_cross_entropy_backward": lambda x, y, z: aten.binary_cross_entropy_backward(x, y, z),
+    "slopes of prelu": lambda x, y, _: aten._prelu_kernel_backward(x, y, torch.ones(1, 1, 1))[1],
+    "sort": lambda x, *_: x.sort(0)[1],
+    "flip": lambda x, *_: x.flip(-1),
+    "rot90": lambda x, *_: x.rot90(),
+    "masked_fill": lambda x, y, _: x.masked_fill(y > 0, 2),
+    "nan_to_num": lambda x, *_: x.nan_to_num(),
+    "ones_like": lambda x, *_: torch.ones_like(x),
+    "hardtanh": lambda x, *_: aten.hardtanh(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(LIKE_AN_ARGUMENT))
+def test_results_like_an_argument_keep_all_its_strides(name):
+    draw, call = random.Random(name), LIKE_AN_ARGUMENT[name]
+    for _ in range(25):
+        shape = [draw.choice((1, 1, 2, 3) + (0,) * (draw.random() < 0.3)) for _ in range(3)]
+        given = []
+        for _ in range(3):
+            strides, step = [0, 0, 0], 1
+            for dim in draw.sample(range(3), 3):
+                apart = shape[dim] == 1 and draw.random() < 0.3
+                strides[dim] = draw.choice((1, 2, 7)) if apart else step
+                step *= max(shape[dim], 1)
+            given.append(torch.empty_strided(shape, strides).fill_(0.5))
+        try:
+            expected = call(*given)
+        except (RuntimeError, IndexError):
+            continue  # nothing to select
+        with Decomposing():
+            found = call(*given)
+        assert found.stride() == expected.stride(), [(shape, x.stride()) for x in given]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 2)], ids=str)

@@ -39,12 +39,15 @@ def current_backward_sequence() -> int | None:
     return None if node is None else int(node._sequence_nr())
 
 
-_WRITES_ITS_OWN = ("DistBackward", "LinalgVectorNormBackward", "NormBackward", "RenormBackward")
+_WRITES_ITS_OWN = (
+    *("DistBackward", "LinalgVectorNormBackward", "NormBackward", "RenormBackward"),
+    *("MaximumBackward", "MinimumBackward"),
+)
 
 
-def derivative_of_a_norm() -> bool:
-    """Whether the autograd node being run is that of a norm: its formula writes zeros in place to
-    what it has computed, whose strides that keeps."""
+def derivative_fills_in_place() -> bool:
+    """Whether the autograd node being run is that of a norm or of the greater of two: its formula
+    writes zeros in place to what it has computed, whose strides that keeps."""
     node = torch._C._current_autograd_node()
     return node is not None and node.name().startswith(_WRITES_ITS_OWN)
 

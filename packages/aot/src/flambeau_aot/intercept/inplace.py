@@ -389,11 +389,12 @@ the operands: of those for a CPU, which write a converted copy, one takes any dt
 OF_A_CPU = frozenset({"narrow_copy", "_add_relu"})
 """Functions of which no kernel for CUDA writes to what it is given."""
 
+COMPUTED_AS_WRITTEN_IF_WHOLE = frozenset({"fmax", "fmin"})
 COMPUTED_AS_WRITTEN = (
-    OF_REAL_NUMBERS | OF_WHOLE_NUMBERS | {"fmax", "fmin", "logaddexp", "logaddexp2"}
+    OF_REAL_NUMBERS | OF_WHOLE_NUMBERS | {"logaddexp", "logaddexp2"} | COMPUTED_AS_WRITTEN_IF_WHOLE
 )
 """Functions whose kernels for CUDA compute in the dtype of `out`, of whatever dtypes the operands
-are."""
+are; some of them only where these promote to whole numbers."""
 COMPUTED_IN_PLACE = frozenset({"clamp_max_", "clamp_min_", "__ilshift__", "__irshift__"}) | {
     f"{name}_" for name in OF_WHOLE_NUMBERS
 }
@@ -404,8 +405,13 @@ def _as_written(target: torch.Tensor, call: Call) -> Call:
     """The call with its operands in the dtype that its kernel computes in; one that writes to
     nothing stays as it is."""
     names = COMPUTED_AS_WRITTEN if call.kwargs.get("out") is target else COMPUTED_IN_PLACE
-    if target.device.type != "cuda" or call.name.split(".")[0] not in names:
+    name = call.name.split(".")[0]
+    if target.device.type != "cuda" or name not in names:
         return call
+    if name in COMPUTED_AS_WRITTEN_IF_WHOLE:
+        dtype = torch.result_type(*call.args[:2])
+        if dtype.is_floating_point:
+            return call
 
     def taken(x: Any) -> Any:
         return x.to(target.dtype) if isinstance(x, torch.Tensor) and x is not target else x

@@ -21,6 +21,7 @@ from flambeau_aot.intercept.registry import Call, Interception, forms, intercept
 from flambeau_aot.joint.metadata.data_dependent import MEMORY, refuse_memory
 from flambeau_aot.recurrent import LAYERS, recurrent
 from flambeau_aot.refusals import refusal
+from flambeau_aot.sizes import same_sizes
 
 aten = torch.ops.aten
 
@@ -49,13 +50,15 @@ def conj(x: torch.Tensor) -> torch.Tensor:
 
 @intercept(functional.dropout, torch.dropout, aten.dropout, aten.dropout.default)
 def dropout(trace: Interception, call: Call) -> Any:
-    """One that drops nothing is its input; the Python form for open sizes copies it."""
+    """One that drops nothing is its input, which the Python form for open sizes copies; one that
+    drops all multiplies by zero, where that form has zeros of one sign."""
     args, kwargs = call.args, call.kwargs
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     train = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
-    if train and p != 0:
-        return NotImplemented
-    return args[0] if args else kwargs["input"]
+    x = args[0] if args else kwargs["input"]
+    if train and p == 1 and not (len(args) > 3 and args[3]) and not kwargs.get("inplace"):
+        return NotImplemented if same_sizes((x.numel(),), (0,)) else x * x.new_zeros(())
+    return NotImplemented if train and p != 0 else x
 
 
 @intercept(*forms("linear"))

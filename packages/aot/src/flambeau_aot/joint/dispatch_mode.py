@@ -28,7 +28,7 @@ from flambeau_aot._torch_compat import (
     assume,
     current_backward_sequence,
     decomposes_itself,
-    derivative_of_a_norm,
+    derivative_fills_in_place,
     expression_of,
     functionalized_again,
     has_subclass,
@@ -285,6 +285,8 @@ class JointTracer(TorchDispatchMode):
             result = self._absent.added(self._run, func, args, kwargs, first_is_none=none[0])
         else:
             result = self._run(func, args, kwargs)
+        if func is _aten.masked_fill.Scalar and not self._depth and derivative_fills_in_place():
+            result = self._laid_as(args[0], result)
         if nothing:
             if not absent and not is_view_op(func):
                 result = self._run(_aten.zeros_like.default, (result,), {})
@@ -303,11 +305,19 @@ class JointTracer(TorchDispatchMode):
         kind = {"dtype": computed.dtype, "device": computed.device}
         return self._run(torch.ops.aten.scalar_tensor.default, (computed.item(),), kind)
 
+    def _laid_as(self, written: torch.Tensor, result: torch.Tensor) -> Any:
+        """A value that was written in place, which lies as before along dimensions of one too."""
+        shape, stride = tuple(written.shape), tuple(written.stride())
+        known = all(isinstance(n, int) for n in (*shape, *stride)) and result.shape == shape
+        if not known or result.stride() == stride or not is_dense(shape, stride):
+            return result
+        return self._run(_aten._reshape_alias.default, (result, [*shape], [*stride]), {})
+
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         count, order = 1, None  # operands that are permuted
         if func is _aten.bernoulli.p:
             order = memory_order(args[0], getattr(args[0], "fake_device", args[0].device))
-        elif func is _aten.masked_fill.Scalar and derivative_of_a_norm():
+        elif func is _aten.masked_fill.Scalar and derivative_fills_in_place():
             dims = args[1].dim()
             count = 2 if dims else 1
             order = dense_order(args[0]) if dims in (0, args[0].dim()) else None

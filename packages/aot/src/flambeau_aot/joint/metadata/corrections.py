@@ -21,7 +21,7 @@ from flambeau_aot.inputs.memory_overlap import expanded
 from flambeau_aot.joint.metadata.pointwise_layouts import by_operands
 from flambeau_aot.sizes import is_symbolic, same_sizes
 
-Layout = Callable[[Sequence[Any]], Sequence[Any]]
+Layout = Callable[[Sequence[Any]], Sequence[Any] | None]
 Args = Sequence[Any]
 
 _REDUCED = (torch.bfloat16, torch.float16)
@@ -36,7 +36,7 @@ class KernelCorrection:
     is_complex: bool = False  # described by the dtype of its parts
     shape: Sequence[Any] | None = None
     stride: Sequence[Any] | None = None
-    laid: Layout | None = None  # from the shape to strides
+    laid: Layout | None = None  # from the shape to strides; None: as described
 
 
 Corrected = Mapping[int, KernelCorrection]
@@ -155,21 +155,96 @@ def _in_this_compile(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(sizes, steps, device="meta")
 
 
-def _by_operands(*places: int) -> Correction:
-    """A result laid out by the operands in this order, as torch's iterator over elements does."""
+def _by_operands(*places: int, results: Sequence[int] = (0,)) -> Correction:
+    """Results laid out by the operands in this order, as torch's iterator over elements does."""
 
     def correct(args: Args, device: torch.device) -> Corrected:
         tensors = [args[place] for place in places if isinstance(args[place], torch.Tensor)]
         if len(tensors) < 2:
             return {}
-        made = _as_made(torch.add, *tensors)
-        return {
-            0: KernelCorrection(
-                laid=None if made is None else lambda x: by_operands(tensors, x) or made(x)
-            )
-        }
+        made = _as_made(torch.add if len(tensors) == 2 else torch.addcmul, *tensors)
+        laid = None if made is None else lambda x: by_operands(tensors, x) or made(x)
+        return {place: KernelCorrection(laid=laid) for place in results}
 
     return correct
+
+
+def _like(place: int, *, results: Sequence[int] = (0,)) -> Correction:
+    """Results that a kernel makes like an argument: dense ones lie as that does, whatever the
+    steps along dimensions of one element or of a tensor without any."""
+
+    def correct(args: Args, device: torch.device) -> Corrected:
+        laid = _as_made(torch.clone, args[place])
+        return {result: KernelCorrection(laid=laid) for result in results}
+
+    return correct
+
+
+def _reduced(args: Args, device: torch.device) -> Corrected:
+    """Row-major where nothing is left."""
+    return {0: KernelCorrection(laid=lambda shape: contiguous(shape) if 0 in shape else None)}
+
+
+def _huber_loss(args: Args, device: torch.device) -> Corrected:
+    """Of the first argument's dtype; without reduction made like it."""
+    kept = len(args) > 2 and args[2] == _NO_REDUCTION
+    laid = _as_made(torch.clone, args[0]) if kept else None
+    return {0: KernelCorrection(dtype=args[0].dtype, laid=laid)}
+
+
+def _modulus(args: Args, device: torch.device) -> Corrected:
+    """That of complex numbers is made like them."""
+    return _like(0)(args, device) if args[0].is_complex() else {}
+
+
+def _rotated(args: Args, device: torch.device) -> Corrected:
+    """A copy, whose dimensions a turn of a quarter exchanges."""
+    x, times, dims = (*args, 1, (0, 1))[:3] if len(args) < 2 else (*args, (0, 1))[:3]
+
+    def made(x: torch.Tensor) -> torch.Tensor:
+        copy = x.clone() if times % 4 else x.clone(memory_format=torch.contiguous_format)
+        return copy.transpose(*dims) if times % 2 else copy
+
+    return {0: KernelCorrection(laid=_as_made(made, x))}
+
+
+def _noisy_slope(args: Args, device: torch.device) -> Corrected:
+    """In training a product with the noise, else the derivative of a leaky one."""
+    lower, upper, training = args[3:6]
+    return _by_operands(*((2, 0) if training and upper - lower > 1e-6 else (1, 0)))(args, device)
+
+
+def _vector_with_product(args: Args, device: torch.device) -> Corrected:
+    """Without elements in the matrix the vector, whatever its shape."""
+    x, matrix = args[:2]
+    if not same_sizes((matrix.numel(),), (0,)):
+        return {}
+    return {0: KernelCorrection(shape=tuple(x.shape), laid=contiguous)}
+
+
+def _shuffled(args: Args, device: torch.device) -> Corrected:
+    """In the format of images on a CPU; without elements the argument as it lies."""
+    if same_sizes((args[0].numel(),), (0,)):
+        return {0: KernelCorrection(stride=args[0].stride())}
+    return _in_format_of(0, only="cpu")(args, device)
+
+
+def _distance_slope(args: Args, device: torch.device) -> Corrected:
+    """Row-major; without elements like the points."""
+    if any(same_sizes((x.numel(),), (0,)) for x in args[:3]):
+        return _like(1)(args, device)
+    return {0: KernelCorrection(laid=contiguous)}
+
+
+def _in_blocks(args: Args, device: torch.device) -> Corrected:
+    """The dtype that the matrices promote to, numbers aside where others have dimensions."""
+    with_dims, without = ([x.dtype for x in args[0] if bool(x.dim()) == b] for b in (True, False))
+    parts = [
+        torch.empty((1,) * dims, dtype=functools.reduce(torch.promote_types, dtypes), device="meta")
+        for dims, dtypes in enumerate((without, with_dims))
+        if dtypes
+    ]
+    return {0: KernelCorrection(dtype=torch.result_type(parts[0], parts[-1]))}
 
 
 def _batch_norm(args: Args, device: torch.device) -> Corrected:
@@ -284,8 +359,14 @@ _ROWS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backw
 _OPERANDS = (
     "hardswish_backward hardtanh_backward logit_backward xlogy"
     " special_xlog1py copysign div floor_divide heaviside logaddexp logaddexp2"
-    " logical_and logical_or logical_xor"
+    " logical_and logical_or logical_xor complex polar softplus_backward"
 )
+_LIKE_FIRST = (
+    "ones_like zeros_like full_like empty_like fill flip nan_to_num hardtanh deg2rad rad2deg"
+    " _conj_physical _prelu_kernel log_sigmoid_backward index_put"
+    " _unsafe_masked_index_put_accumulate"
+)
+_LIKE_SECOND = "binary_cross_entropy_backward nll_loss2d_backward"
 
 _KEEP_STATISTICS = (
     "_native_batch_norm_legit _native_batch_norm_legit_functional"
@@ -295,6 +376,9 @@ _KEEP_STATISTICS = (
 CORRECTIONS: dict[str, Correction] = {
     **{f"aten::{name}": _in_rows(0) for name in _ROWS.split()},
     **{f"aten::{name}": _by_operands(0, 1) for name in _OPERANDS.split()},
+    **{f"aten::{name}": _like(0) for name in _LIKE_FIRST.split()},
+    **{f"aten::{name}": _like(1) for name in _LIKE_SECOND.split()},
+    **{f"aten::{name}": _like(0, results=(0, 1)) for name in ("sort", "frexp")},
     **{f"aten::{name}_scatter": _scattered for name in ("slice", "select", "diagonal")},
     "aten::_reshape_alias": lambda args, device: {0: KernelCorrection(stride=args[2])},
     "aten::elu_backward": _by_operands(0, 5),
@@ -304,16 +388,28 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::_fused_rms_norm_backward": _in_rows(0, 1),
     "aten::native_batch_norm_backward": _batch_norm_slope,
     "aten::batch_norm_backward": _in_format_of(1),
+    "aten::native_group_norm_backward": _in_format_of(1, only="cpu"),
+    "aten::_cdist_backward": _distance_slope,
     "aten::replication_pad2d_backward": _in_format_of(1, only="cpu"),
-    "aten::channel_shuffle": _in_format_of(0, only="cpu"),
+    "aten::channel_shuffle": _shuffled,
     "aten::max_unpool2d": _in_format_of(0, only="cpu"),
     "aten::upsample_bilinear2d": _in_format_of(0),
+    "aten::upsample_bicubic2d": _in_format_of(0),
     "aten::upsample_trilinear3d": _in_format_of(0),
     "aten::log_sigmoid_forward": _in_rows(0, 1, only="cpu"),
     "aten::native_dropout_backward": _dropout_slope,
     "aten::pow": _power,
     "aten::addr": _outer_product,
-    "aten::huber_loss": _of_first(),
+    "aten::huber_loss": _huber_loss,
+    **{f"aten::{name}": _reduced for name in ("sum", "mean")},
+    "aten::linalg_vector_norm": _in_rows(0),
+    "aten::abs": _modulus,
+    "aten::rot90": _rotated,
+    "aten::masked_fill": _in_rows(0),
+    "aten::rrelu_with_noise_backward": _noisy_slope,
+    "aten::_prelu_kernel_backward": _by_operands(1, 2, 0, results=(0, 1)),
+    "aten::addmv": _vector_with_product,
+    "aten::block_diag": _in_blocks,
     "aten::nansum": _summed_over_none,
     "aten::_unsafe_masked_index": _masked_index_of_nothing,
     "aten::soft_margin_loss": _of_first(),

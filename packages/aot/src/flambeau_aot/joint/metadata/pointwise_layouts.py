@@ -18,10 +18,7 @@ from flambeau_aot.inputs.memory_overlap import is_dense
 
 Sizes = Sequence[int]
 
-_BY_OTHER_RULES = (
-    "clone conj_physical deg2rad hardtanh isfinite isinf masked_fill mvlgamma nan_to_num positive"
-    " rad2deg relu6"
-)
+_BY_OTHER_RULES = "clone conj_physical isfinite isinf mvlgamma positive relu6"
 _OTHERWISE = frozenset(f"aten::{name}" for name in _BY_OTHER_RULES.split())
 """Operators that make their result by another rule, or by several operators."""
 

@@ -79,8 +79,9 @@ def prelu_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Ten
     def of_weight(y: Tensor, g: Tensor) -> Tensor:
         return e.where(e.gt(y, 0.0), 0.0, p.mul(y, g))
 
-    # their layout is decided by `x`, which eager's kernel takes first
-    return elementwise(of_input, (x, weight, grad)), elementwise(of_weight, (x, grad))
+    # their layout is decided by `x`, which eager's one kernel for both takes first
+    of_weights = e.laid_out_by((x, weight, grad), elementwise(of_weight, (x, grad)))
+    return elementwise(of_input, (x, weight, grad)), of_weights
 
 
 @by_name(aten.elu_backward.default)
@@ -164,7 +165,8 @@ def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
 @decomposition(aten.log_sigmoid_backward.default)
 def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
     del buffer
-    return elementwise(lambda g, y: p.mul(g, p.sigmoid(p.neg(y))), (grad, x))
+    made = elementwise(lambda g, y: p.mul(g, p.sigmoid(p.neg(y))), (grad, x))
+    return e.laid_out_as(grad, made)
 
 
 @decomposition(aten.glu_backward.default)

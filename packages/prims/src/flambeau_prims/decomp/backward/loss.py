@@ -91,7 +91,7 @@ def binary_cross_entropy_backward(
         each = p.div(p.sub(a, t), floor)
         return each if weight is None else e.mul(each, e.cast(weight, each.dtype))
 
-    return _pairwise(grad, x, target, reduction, slope)
+    return e.laid_out_as(x, _pairwise(grad, x, target, reduction, slope))
 
 
 @by_name(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
@@ -114,7 +114,8 @@ def nll_loss_backward(a: Arguments) -> Any:
     count = e.counted(x.shape[classes], x.device)
     number = p.broadcast_in_dim(count, shape, [classes])
     hit = p.eq(number, e.expand(unsqueezed(safe, classes), shape))
-    return e.cast(e.where(hit, e.expand(unsqueezed(each, classes), shape), 0.0), x.dtype)
+    slope = e.cast(e.where(hit, e.expand(unsqueezed(each, classes), shape), 0.0), x.dtype)
+    return e.laid_out_as(x, slope) if x.ndim == 4 else slope
 
 
 @by_name(aten._ctc_loss_backward.default)

@@ -205,6 +205,7 @@ def group_norm_backward(a: Arguments) -> Any:
     if mask[0]:
         h = g if weight is None else p.mul(g, _per_channel(weight, g))
         first = p.reshape(e.cast(_through(h, normal, scale, [2, 3]), x.dtype), list(x.shape))
+        first = first if e.on_gpu(x) else e.in_image_format(x, first)
     own = x.dtype if weight is None else weight.dtype
 
     def vector(t: Tensor) -> Tensor:

@@ -194,7 +194,8 @@ def slice_scatter(
         return NotImplemented
     part = e.cast(src, x.dtype)
     starts, steps = _along(where, begin, [0] * x.ndim), _along(where, step, [1] * x.ndim)
-    return p.slice_scatter(x, part, starts, _along(where, stop, x.shape), steps)
+    made = p.slice_scatter(x, part, starts, _along(where, stop, x.shape), steps)
+    return e.laid_out_as(x, made)
 
 
 @decomposition(aten.select_scatter.default)

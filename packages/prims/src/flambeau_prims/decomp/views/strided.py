@@ -86,7 +86,8 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 def diagonal_scatter(
     x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    return p.diagonal_scatter(x, e.cast(src, x.dtype), offset, *_two_dims(dim1, dim2, x.ndim))
+    part = e.cast(src, x.dtype)
+    return e.laid_out_as(x, p.diagonal_scatter(x, part, offset, *_two_dims(dim1, dim2, x.ndim)))
 
 
 @decomposition(aten.diagonal_backward.default)
