@@ -8,6 +8,7 @@ by itself on tensors of the same form, on the CPU, and has raised there too.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -89,11 +90,16 @@ def _zeros(fake: torch.Tensor, left: list[int]) -> torch.Tensor:
     left[0] -= max(reach, 0)
     if left[0] < 0:
         raise Unlike
-    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype).zero_()
+    made = zeros(fake.shape, fake.stride(), fake)
     if not fake.requires_grad:
         return made
     made.requires_grad_()
     return made if fake.is_leaf else made.view_as(made)
+
+
+def zeros(sizes: Sequence[int], strides: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """A tensor of zeros of this layout, with the dtype and the device of another."""
+    return torch.empty_strided(sizes, strides, dtype=like.dtype, device=like.device).zero_()
 
 
 def _as_break(target: Any, error: Exception) -> Break:
