@@ -278,8 +278,8 @@ class TensorGraph:
     primitive and the node of each operation that a rule lowered, views left out; `absorbed`,
     library calls and the last operation after them that is part of them; `donated`, inputs that may
     be overwritten; `updates`, outputs that may be written where an input is, and the input;
-    `sized`, the sizes that are known once a call has run; `seen`, strides of views as metadata state
-    them, also of dimensions whose steps nobody takes."""
+    `sized`, the sizes that are known once a call has run; `seen`, the strides of views as metadata
+    have them, also of dimensions whose steps nobody takes."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)

@@ -36,6 +36,25 @@ def refusal(
     return UserError(raised_by_python(tx, raised))
 
 
+def hear(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what a handler of the program gets where an operator that writes has no kernel for a
+    dtype, or cannot write its own, which fake tensors take: a call that has written is not run
+    again as it is."""
+    if not tx.is_handled() or not (_is_in_place(target) or "out" in kwargs):
+        return
+    raised = _raised_by_eager(target, args, kwargs)
+    if type(raised) is NotImplementedError or "can't be cast" in str(raised):  # not about data
+        raise UserError(raised_by_python(tx, raised))
+
+
+def _is_in_place(target: Any) -> bool:
+    """Whether a function of torch or of `operator` writes to its first argument, by its name."""
+    name = operator_name(target)
+    if name.endswith("__") or getattr(target, "__module__", None) == "_operator":
+        return name.removeprefix("__").startswith("i")
+    return name.endswith("_")
+
+
 def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the operator raises of zeros in place of its tensors; None: nothing, or not known."""
     call: Any = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
