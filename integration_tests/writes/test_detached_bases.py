@@ -66,3 +66,20 @@ def test_histories_of_views(made: Callable[..., Any], write: str) -> None:
         for place in range(3):
             expected = outcome(program, place, empty)
             assert outcome(compiled, place, empty) == expected, (detached, read, empty, place)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_is_written_after_it_was_detached_has_a_history(backend: str) -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x.detach_()
+        x[0] = y[0]
+        return x * 2
+
+    seen = []
+    for run in (program, flambeau.compile(program, backend=backend)):
+        x, y = torch.ones(3), torch.ones(3, requires_grad=True)
+        result = run(x, y * 1)
+        result.sum().backward()
+        assert y.grad is not None
+        seen.append((x.requires_grad, x.tolist(), y.grad.tolist()))
+    assert seen[1] == seen[0]

@@ -44,6 +44,8 @@ def _change(name: str, tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwar
         return None
     if name == "detach_" and fake._is_view():
         return None  # which torch refuses of some
+    if name == "detach_" and outlives and not fake.requires_grad:
+        return tensor  # it has no history yet, and may get one before the graph has run
     node_args = (tensor.node, *(arg.graph_argument() for arg in args))
     node_kwargs = {key: arg.graph_argument() for key, arg in kwargs.items()}
     made = run_call(tx, VIEWS[name], node_args, node_kwargs)
