@@ -52,3 +52,31 @@ def test_where_gradients_lie(loss: str, backend: str) -> None:
             leaves[place].grad.mul_(place + 2)
     for expected, got in zip(one, other, strict=True):
         torch.testing.assert_close(got.grad, expected.grad)
+
+
+OPERATORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "a product": lambda x: x * 2,
+    "softmax": lambda x: x.softmax(-1),
+    "a norm": lambda x: x.norm(dim=-1, keepdim=True),
+    "a sum": lambda x: x.sum(-1),
+    "sorted": lambda x: x.sort(-1)[0],
+    "matrices": lambda x: torch.nn.functional.linear(x, torch.ones(4, x.shape[-1])),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_gradient_without_elements_lies_as_its_leaf(operator: str, backend: str) -> None:
+    def step(leaf: Tensor) -> None:
+        (OPERATORS[operator](leaf) ** 2).sum().backward()
+
+    compiled = flambeau.compile(step, backend=backend, fullgraph=True, dynamic=False)
+    for shape in ((0, 5), (5, 0), (0, 1), (2, 0, 5)):
+        strides = []
+        for run in (step, compiled):
+            wide = torch.zeros(*shape[:-1], 2 * shape[-1] + 1)
+            leaf = wide[..., 1::2].requires_grad_()
+            run(leaf)
+            assert leaf.grad is not None
+            strides.append(leaf.grad.stride())
+        assert strides[1] == strides[0], shape

@@ -122,6 +122,7 @@ NOT_PADDED: dict[str, tuple[Callable[..., Any], str]] = {
     "a write": (lambda x, y: y.add_(x.sum()), "writes to a tensor"),
     "gaps": (lambda x, y: (x * 2)[:, :3], "gaps or overlaps"),
     "shared memory": (lambda x, y: (lambda z: (z, z.mT))(x * 2), "share memory"),
+    "no elements": (lambda x, y: x[:, :0] - 5, "has no elements"),
 }
 
 

@@ -53,11 +53,12 @@ RESULTS = {
         "torch.Tensor", "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1",
     ),
 }  # fmt: skip
+#: a fake lays its results out as the operator does, dimensions of one too
 FAKES = {
     "None": "return None", "Tensor": "return torch.empty_like({a})",
-    "Tensor ": "return torch.empty_like({a}, memory_format=torch.preserve_format)",
-    "pair": "return torch.empty_like({a}), torch.empty_like({a})",
-    "list": "return [torch.empty_like({a}), torch.empty_like({a})]",
+    "Tensor ": "return {a} * 2 + 0",
+    "pair": "return {a} * 2, torch.empty_like({a})",
+    "list": "return [{a} + 1, {a} * 3]",
     "sum": "return {a}.new_empty(1)",
     "t": "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1",
 }  # fmt: skip

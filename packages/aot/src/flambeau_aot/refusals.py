@@ -353,5 +353,7 @@ AO0178: what {name} asked in its forward of the code around it, how a sharded mo
 AO0179 AotError: what a compiled forward asked of the code around it, how a sharded module scatters
     its gradients for one, is answered otherwise in its backward pass; it would have to be run again
     for that, and: {why} > change such settings between two steps, before the forward
+AO0180: arguments {positions} share memory, the program writes to one of them, and what they are
+    views of was detached in place, which they were not > detach() instead
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

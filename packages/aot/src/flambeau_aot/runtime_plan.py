@@ -257,12 +257,13 @@ class NodePlace:
 
 
 @dataclass(frozen=True)
-class FreedInside:
-    """What the program itself has freed of the history of its results: a backward pass from one of
-    these tangents to one of these primals comes to it, and raises."""
+class Raising:
+    """A derivative that raises this: one that the program itself has freed, or that an operator has
+    not. A backward pass from one of these tangents to one of these primals comes to it."""
 
     tangents: frozenset[int]
     primals: frozenset[int]
+    message: str
 
 
 OutputPlan = FromGraph | IsInput | View | FromFunction | SameResult | LiteralResult
@@ -320,7 +321,7 @@ class RuntimePlan:
     eager makes them, where a call makes them in another. linear: whether the gradients are linear
     in the cotangents.
     freed_with: for each tangent, those, itself among them, for which autograd keeps something that
-    a backward pass from this one frees. freed_inside: what the program itself has freed. users: for
+    a backward pass from this one frees. raising: the derivatives that raise. users: for
     each derivative of a user's, the tangents that lead to it: eager runs it where these are all
     undefined, too. kept_results: results that eager keeps for the backward pass, as that of `exp`:
     gradients depend on them in turn.
@@ -352,7 +353,7 @@ class RuntimePlan:
     node_order: tuple[NodePlace, ...] = ()
     linear: bool = True
     freed_with: tuple[frozenset[int], ...] = ()
-    freed_inside: tuple[FreedInside, ...] = ()
+    raising: tuple[Raising, ...] = ()
     users: tuple[frozenset[int], ...] = ()
     kept_results: tuple[int, ...] = ()
 
@@ -455,8 +456,8 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
         offsets=tuple((new(primal), offset) for primal, offset in plan.offsets),
         hooks=tuple((new(primal), hook) for primal, hook in plan.hooks),
         partly=tuple((new(primal), tangents) for primal, tangents in plan.partly),
-        freed_inside=tuple(
-            replace(item, primals=frozenset(map(new, item.primals))) for item in plan.freed_inside
+        raising=tuple(
+            replace(item, primals=frozenset(map(new, item.primals))) for item in plan.raising
         ),
         inside=tuple(replace(item, source=source(item.source)) for item in plan.inside),
         watched=tuple(replace(item, source=source(item.source)) for item in plan.watched),

@@ -239,6 +239,26 @@ def pad(size: int, low: int, high: int) -> Loop:
     )
 
 
+def masked_corners(rows: int, columns: int) -> Loop:
+    """A sum of loads under each mask (of the row, the column, both), each of one element, of the
+    row's, of the column's and of the point's own."""
+    points = {"row": x(0), "column": x(1)}
+    body: list[Instr] = [Const(1, torch.int64)]
+    masks = []
+    for point in points.values():
+        body += [IndexValue(point, torch.int64), Point("lt", (len(body), 0), torch.bool)]
+        masks.append(len(body) - 1)
+    body.append(Point("logical_and", (masks[0], masks[1]), torch.bool))
+    masks.append(len(body) - 1)
+    body.append(Const(0.0, F32))
+    for mask in masks:
+        for at in (0 * x(0), x(0), x(1), columns * x(0) + x(1)):
+            before = len(body) - 1
+            body += [Load("in0", at, F32, mask=mask), Point("add", (before, before + 1), F32)]
+    body.append(Store("out", columns * x(0) + x(1), len(body) - 1))
+    return loop("masked_corners", (rows, columns), (), body)
+
+
 def total(size: int) -> Loop:
     """The sum of a whole vector: no outer axes at all."""
     return loop(

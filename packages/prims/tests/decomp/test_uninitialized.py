@@ -19,7 +19,10 @@ CALLS = {
     aten.empty_like.default: [(torch.ones(2, 3),), (torch.ones(3, 2).t(),), (torch.ones(()),)],
     aten.new_empty.default: [(torch.ones(2), [3, 2])],
     aten.empty_strided.default: [([2, 3], [3, 1]), ([2, 3], [1, 2]), ([2, 3], [7, 2])],
-    aten.new_empty_strided.default: [(torch.ones(2), [2, 2], [1, 2])],
+    aten.new_empty_strided.default: [
+        (torch.ones(2), [2, 2], [1, 2]),
+        *((torch.ones(2), size, step) for size in ([0, 5], [5, 0]) for step in ([11, 2], [1, 5])),
+    ],
     aten.empty_permuted.default: [([2, 3], [1, 0])],
 }
 
@@ -46,7 +49,7 @@ def test_it_is_filled_as_in_eager(
     for args in CALLS[op]:
         given = flambeau_prims.decompositions()[op](*args, dtype=dtype)
         expected = op(*args, dtype=dtype)
-        assert given.dtype == expected.dtype
+        assert (given.dtype, given.stride()) == (expected.dtype, expected.stride())
         torch.testing.assert_close(given, expected, equal_nan=True, rtol=0, atol=0)
         deterministic.fill_uninitialized_memory = False
         assert not flambeau_prims.decompositions()[op](*args, dtype=dtype).any()

@@ -56,11 +56,21 @@ def is_higher_order(target: object) -> bool:
 
 def is_custom_op(func: Any) -> bool:
     """Whether an operator was made by `torch.library.custom_op`, as far as torch says."""
+    return _definition(func) is not None
+
+
+def lacks_formula(func: Any) -> bool:
+    """Whether it was, and no derivative was registered: a backward pass through it raises."""
+    made = _definition(func)
+    return made is not None and made._backward_fn is None
+
+
+def _definition(func: Any) -> Any:
     try:
         from torch._library.custom_ops import OPDEFS  # not a module of every torch
     except ImportError:
-        return False
-    return func._schema.name in OPDEFS
+        return None
+    return OPDEFS.get(func._schema.name)
 
 
 def is_operator_packet(target: object) -> bool:

@@ -30,6 +30,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.control_flow import NAMESPACE as BRANCHES
 from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in_over
+from flambeau_aot.intercept.absent_formulas import taken_message
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
@@ -209,6 +210,8 @@ def derivative(
             torch.autograd.set_multithreading_enabled(False),
             without_autocast(),
         ):
+            for node, _ in autograd_nodes([output.grad_fn for output in outputs]):
+                taken_message(node)  # which the call's own backward pass raises
             grads = torch.autograd.grad(
                 outputs, leaves, tangents, create_graph=create_graph, allow_unused=True
             )

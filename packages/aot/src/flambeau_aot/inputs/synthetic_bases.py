@@ -38,6 +38,8 @@ def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
     own = recorded and all(base_of(tensor) is base for tensor in tensors if tensor.requires_grad)
     if recorded and not own:
         raise refusal("AO0009", positions=list(positions))
+    if own and not base.requires_grad and any(tensor.grad_fn is not None for tensor in tensors):
+        raise refusal("AO0180", positions=list(positions))
     if any(tensor.is_complex() or tensor.dtype != base.dtype for tensor in tensors):
         raise refusal("AO0010", positions=list(positions))
     if own and (not base.is_contiguous() or base.storage_offset()):
@@ -84,6 +86,8 @@ def base_for(merged: Merged, args: Sequence[object]) -> torch.Tensor:
                 raise AliasingChanged(f"argument {member.position} is a view of another tensor")
             base = base_of(tensor)
     if base is not None:
+        if not base.requires_grad and any(member.recorded for member in merged.members):
+            raise AliasingChanged("what arguments are views of has been detached")
         return base
     size = first.element_size()
     start, stop = merged.offset * size, (merged.offset + merged.size[0]) * size

@@ -26,9 +26,11 @@ from flambeau_aot._torch_compat import (
     is_custom_op,
     is_operator,
     is_operator_packet,
+    lacks_formula,
     operator_named,
 )
 from flambeau_aot.inputs.memory_overlap import Layouts, StorageLayout, near, overlaps_itself
+from flambeau_aot.intercept.absent_formulas import without_formula
 from flambeau_aot.intercept.registry import Call
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.refusals import refusal
@@ -38,40 +40,65 @@ _TORCH_OWN = ("aten", "prims", "prim", "quantized", "mkldnn", "c10d", "_c10d_fun
 _ALIAS = re.compile(r"(?<=Tensor)\([^)]*\)|(?<=Tensor\?)\([^)]*\)")
 
 
-def writing_operator(func: Any) -> Any:
-    """The overload of a user's operator that writes to arguments, None for anything else."""
+def user_operator(func: Any) -> Any:
+    """The overload of a user's operator that writes to arguments or has no derivative, None for
+    anything else."""
     if is_operator_packet(func):
         if len(func.overloads()) != 1:
             return None
         func = getattr(func, func.overloads()[0])
-    if not is_operator(func) or func.namespace in _TORCH_OWN or not func._schema.is_mutable:
+    if not is_operator(func) or func.namespace in _TORCH_OWN:
         return None
-    return func
+    kinds = {str(result.type) for result in func._schema.returns}
+    raises = lacks_formula(func) and kinds <= {"Tensor", "List[Tensor]"}
+    return func if func._schema.is_mutable or raises else None
 
 
-def call_without_writing(func: Any, call: Call, layouts: Layouts) -> Any:
-    """Call the functional form, then write its new values as ordinary copies."""
-    signature = _Signature(func._schema)
+def call_user_operator(func: Any, call: Call, layouts: Layouts) -> Any:
+    """Call such an operator: the functional form of one that writes, whose new values are written
+    as ordinary copies then. The results of one without a derivative require grad all the same."""
+    signature, mutable = _Signature(func._schema), func._schema.is_mutable
     given = signature.bound(call.args, call.kwargs)
-    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in(given))
-    if recorded and (func._schema.returns or not is_custom_op(func)):
+    tensors = signature.recorded(given)
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if recorded and not is_custom_op(func):
         # What `custom_op` makes writes without autograd, as the copies below do.
         raise refusal("AO0088", func=func)
-    written = signature.written(given)
+    if not recorded and not mutable:
+        return call()
+    written = signature.written(given) if mutable else []
+    new: list[torch.Tensor] = []
+
+    def run() -> list[torch.Tensor]:
+        results = _functional(func, signature, given, written, layouts) if mutable else call()
+        found = [*tensors_in(results)]
+        new.extend(found[len(found) - len(written) :])
+        return found[: len(found) - len(written)]
+
+    if recorded and signature.has_own_results:
+        own = without_formula(func, run, tensors)
+    else:
+        with torch.no_grad():
+            own = run()
     with torch.no_grad():
-        memories, places = _shared_memory(func, signature, given, written, layouts)
-        form = functional_form(func, len(written), bool(memories))
-        if memories:
-            without = _changed(signature, given, places, lambda place: None)
-            results = form(memories, places, **without)
-        else:
-            results = form(**given)
-        results = () if results is None else results  # it was given empty lists to write to
-        results = results if isinstance(results, (tuple, list)) else (results,)
-        count = len(results) - len(written)
-        for target, value in zip(written, results[count:], strict=True):
+        for target, value in zip(written, new, strict=True):
             target.copy_(value)
-    return signature.answer(given, signature.own(results[:count]))
+    return signature.answer(given, signature.own(own))
+
+
+def _functional(
+    func: Any,
+    signature: _Signature,
+    given: Mapping[str, Any],
+    written: Sequence[torch.Tensor],
+    layouts: Layouts,
+) -> Any:
+    """What the functional form gives: the operator's own results, then the new values."""
+    memories, places = _shared_memory(func, signature, given, written, layouts)
+    form = functional_form(func, len(written), bool(memories))
+    if not memories:
+        return form(**given)
+    return form(memories, places, **_changed(signature, given, places, lambda place: None))
 
 
 @dataclass(frozen=True)
@@ -103,6 +130,16 @@ class _Signature:
             if self.writes(argument)
             for tensor in tensors_in(given.get(argument.name))
         ]
+
+    def recorded(self, given: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The tensors that autograd looks at: those of arguments that may have no name."""
+        plain = [x.name for x in self.schema.arguments if not x.kwarg_only]
+        return [*tensors_in([given.get(name) for name in plain])]
+
+    @property
+    def has_own_results(self) -> bool:
+        """Whether a result is none of the arguments."""
+        return any(self.source(result) is None for result in self.results)
 
     def answer(self, given: Mapping[str, Any], own: Sequence[Any]) -> Any:
         """What the call returns, of which `own` is what is no argument."""

@@ -25,7 +25,7 @@ from flambeau_aot.intercept import (  # noqa: F401 - they register their rules
     running_statistics,
     sparse_embeddings,
 )
-from flambeau_aot.intercept.custom_operators import call_without_writing, writing_operator
+from flambeau_aot.intercept.custom_operators import call_user_operator, user_operator
 from flambeau_aot.intercept.inplace import (
     WRITE_TO_LISTS,
     WRITE_TO_SEVERAL_LISTS,
@@ -90,7 +90,7 @@ class InterceptMode(TorchFunctionMode):
             return answer
         if not isinstance(call.target, torch.Tensor):
             return self._without_target(call)
-        if writing_operator(func) is not None:
+        if user_operator(func) is not None:
             return self._user_operator(call)
         return write(trace, call)
 
@@ -106,7 +106,7 @@ class InterceptMode(TorchFunctionMode):
         return functional_tensor(result) if isinstance(result, FakeTensor) else result
 
     def _user_operator(self, call: Call) -> Any:
-        writing = writing_operator(call.func)
-        if writing is not None:
-            return call_without_writing(writing, call, self.trace.tracer.layouts)
+        func = user_operator(call.func)
+        if func is not None:
+            return call_user_operator(func, call, self.trace.tracer.layouts)
         return call()

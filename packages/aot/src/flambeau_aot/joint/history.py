@@ -31,11 +31,12 @@ from flambeau_aot._torch_compat import (
     watch_unpacking,
     writes_to_view,
 )
+from flambeau_aot.intercept.absent_formulas import taken_message
 from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.result_order import History
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import FreedInside
+from flambeau_aot.runtime_plan import Raising
 
 
 def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
@@ -49,6 +50,13 @@ def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
         if any(accumulates_only(node) for node, _ in autograd_nodes([end.grad_fn]))
     )
 
+
+FREED_MESSAGE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
 
 Reached = Mapping[Any, Cotangents]
 """For each node of autograd, the tangents from which it is reached."""
@@ -140,16 +148,18 @@ def freed_with(effects: Effects, history: History, reached: Reached) -> tuple[fr
     )
 
 
-def freed_inside(effects: Effects, history: History, reached: Reached) -> tuple[FreedInside, ...]:
-    """What derivatives inside of the program have freed of the history of its results."""
+def raising(effects: Effects, history: History, reached: Reached) -> tuple[Raising, ...]:
+    """Derivatives that raise where eager comes to them: those of which derivatives inside of the
+    program have freed what they keep, and those of operators that have none."""
     places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
     leads: dict[Any, frozenset[int]] = {}
-    found: set[FreedInside] = set()
+    found: set[Raising] = set()
     for node, following in reversed(history):
         own = places.get(id(getattr(node, "variable", None)))
         leads[node] = frozenset(() if own is None else (own,)).union(*(leads[n] for n in following))
-        if was_freed(node):
-            found.add(FreedInside(reached[node], leads[node]))
+        message = FREED_MESSAGE if was_freed(node) else taken_message(node)
+        if message is not None:
+            found.add(Raising(reached[node], leads[node], message))
     return tuple(found)
 
 

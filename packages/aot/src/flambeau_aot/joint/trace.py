@@ -64,11 +64,11 @@ from flambeau_aot.joint.dispatch_mode import (
     JointTracer,
 )
 from flambeau_aot.joint.history import (
-    freed_inside,
     freed_with,
     is_linear,
     kept_by_autograd,
     partly_reached,
+    raising,
     reentrant_tangents,
     refuse_written_aliases,
     spent,
@@ -295,7 +295,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     reached = reached_from([end.grad_fn for end in effects.ends])
     kept = kept_by_autograd(effects, history, reached)
     freed = freed_with(effects, history, reached)
-    gone = freed_inside(effects, history, reached)
+    raise_when_run = raising(effects, history, reached)
     with _python_forms(environment is not None, attempt.decompositions):
         found = backward_part(effects, sparse, spent(effects, history, reached, gone))
     count, extra = input_plan.static, len(tracer.constants)
@@ -331,7 +331,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         hook_order=order.hook_order,
         node_order=order.node_order,
         freed_with=freed,
-        freed_inside=gone,
+        raising=raise_when_run,
         partly=partly_reached(effects, history, reached, apart),
         users=user_derivatives(history, reached),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),

@@ -48,7 +48,7 @@ from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results
 from flambeau_aot.runtime.saved_values import DeviceFlags, as_traced, assembled, have_tangents
 from flambeau_aot.runtime.single_run import Gradient, new_anchor
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
-from flambeau_aot.runtime_plan import FreedInside, Saved
+from flambeau_aot.runtime_plan import Raising, Saved
 
 
 class Life:
@@ -191,8 +191,8 @@ def _backward(
             through = " or ".join(f"{given[order]} is not None" for order in plan.reentrant)
             lines.append(f"    if not pass_accumulates() and ({through}):")
             lines.append("        refuse_reentrant()")
-        if plan.freed_inside:
-            lines.append(f"    refuse_freed(ctx, freed_inside, {display(given)})")
+        if plan.raising:
+            lines.append(f"    refuse_raising(ctx, raising, {display(given)})")
         if own.once:
             lines.append("    if anchor is not None:")
             lines.append(f"        return own.in_one_run(ctx, {display(given)})")
@@ -279,8 +279,8 @@ def _backward(
         "refuse_reentrant": _refuse_reentrant,
         "refuse_unasked": refuse_unasked,
         "unseen_where_undefined": unseen_where_undefined,
-        "refuse_freed": _refuse_freed,
-        "freed_inside": plan.freed_inside,
+        "refuse_raising": _refuse_raising,
+        "raising": plan.raising,
         "partly": plan.partly,
         "versions": versions,
         "transforms_active": transforms_active,
@@ -306,20 +306,14 @@ def _batched(own: Differentiation, graph: Boxed) -> Callable[..., Sequence[Any]]
     return batched
 
 
-def _refuse_freed(ctx: Any, freed: Sequence[FreedInside], given: Sequence[Gradient]) -> None:
-    """Raise what autograd does in a backward pass that comes to what the program has freed."""
-    for item in freed:
+def _refuse_raising(ctx: Any, raising: Sequence[Raising], given: Sequence[Gradient]) -> None:
+    """Raise what autograd does in a backward pass that comes to a derivative that raises."""
+    for item in raising:
         ends = (ctx.next_functions[place][0] for place in item.primals)
         if any(given[order] is not None for order in item.tangents) and any(
             end is not None and will_run(end) for end in ends
         ):
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved "
-                "tensors after they have already been freed). Saved intermediate values of the "
-                "graph are freed when you call .backward() or autograd.grad(). Specify "
-                "retain_graph=True if you need to backward through the graph a second time or if "
-                "you need to access saved tensors after calling backward."
-            )
+            raise RuntimeError(item.message)
 
 
 def _refuse_reentrant() -> None:

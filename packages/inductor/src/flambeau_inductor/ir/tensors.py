@@ -278,7 +278,8 @@ class TensorGraph:
     primitive and the node of each operation that a rule lowered, views left out; `absorbed`,
     library calls and the last operation after them that is part of them; `donated`, inputs that may
     be overwritten; `updates`, outputs that may be written where an input is, and the input;
-    `sized`, the sizes that are known once a call has run."""
+    `sized`, the sizes that are known once a call has run; `seen`, the strides of views as metadata
+    have them, also of dimensions whose steps nobody takes."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)
@@ -290,6 +291,7 @@ class TensorGraph:
     lowered: list[tuple[str, str]] = field(default_factory=list)
     absorbed: list[tuple[str, str]] = field(default_factory=list)
     strides: dict[Node, Shape] = field(default_factory=dict)
+    seen: dict[Node, Shape] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     donated: frozenset[int] = frozenset()
     updates: dict[int, int] = field(default_factory=dict)

@@ -341,6 +341,9 @@ def _unheld(ctx: Context, node: fx.Node) -> str | None:
 def _laid_out(ctx: Context, name: str, result: Any) -> Any:
     """Give what the rule made the strides that the graph's metadata state for it."""
     if name in VIEW_PRIMITIVES:
+        meta = ctx.metas[0]
+        if meta is not None and isinstance(result, Node) and isinstance(result.define, View):
+            ctx.graph.seen[result] = meta.stride
         return result
     if isinstance(result, tuple):
         pairs = zip(result, ctx.metas, strict=True)

@@ -212,6 +212,8 @@ def _cuts(
         others = [e for e in expressions if e not in to and _padded_in(e, to)]
         if others:
             raise CannotPad(f"a result has a size of {others[0]}, which is no padded one")
+        if dims and 0 in expressions:
+            raise CannotPad("a result of padded sizes has no elements: any strides may be eager's")
         order = _order(known)
         steps = any(_padded_in(compat.size_expression(step), to) for step in known.stride())
         if (dims or steps) and order is None:

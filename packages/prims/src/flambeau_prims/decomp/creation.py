@@ -123,8 +123,8 @@ for _name, _value in _CONTENTS.items():
 @factory(aten.empty_strided.default, aten.new_empty_strided.default)
 def empty_strided(a: Arguments) -> Any:
     size, stride, kind = a.size, a.stride, kind_of(a)
-    if not is_dense(size, stride):  # elements are shared, or left out between others
-        empty = any(n == 0 for n in size)
+    empty = any(n == 0 for n in size)  # and may have any strides
+    if empty or not is_dense(size, stride):  # or elements are shared, or left out between others
         last: Size = 0 if empty else sum((n - 1) * s for n, s in zip(size, stride, strict=True))
         storage = p.full([last + 1], _anything(kind), dtype=kind, device=a.device)
         return p.as_strided(storage, list(size), list(stride), 0)

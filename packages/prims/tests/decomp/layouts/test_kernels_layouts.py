@@ -87,3 +87,12 @@ def test_refused_layouts_and_kinds():
         assert isinstance(expected, type) == isinstance(found, type), (shape, dtype)
         seen.add(isinstance(expected, type))
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_group_norm_keeps_the_format_of_one_image_too(format):
+    for images, height, groups in itertools.product((1, 2), (1, 3), (1, 3, 6)):
+        x = torch.randn(images, 6, height, 4).contiguous(memory_format=format)
+        given = (x, torch.ones(6), None, images, 6, height * 4, groups, 0.5)
+        expected, found = both(lambda given=given: torch.ops.aten.native_group_norm(*given))
+        assert [y.stride() for y in found] == [y.stride() for y in expected], (x.shape, groups)

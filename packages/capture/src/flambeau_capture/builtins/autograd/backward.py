@@ -282,7 +282,8 @@ def _accumulate(tx: Tracer, leaf: TensorValue, derivative: TensorValue, own: boo
     if not is_none(before):
         raise Break(_REASON, f"backward where .grad is {before.describe()}")
     steps = zip(leaf.fake.shape, torch.empty_like(leaf.fake).stride(), leaf.fake.stride())
-    dense = all(size == 1 or step == wanted for size, step, wanted in steps)  # copies keep it
+    dense = leaf.fake.numel() == 0  # whatever its strides are
+    dense = dense or all(size == 1 or step == wanted for size, step, wanted in steps)
     options = [Constant(dense), Constant(own)]
     kept = graph_call(tx, "call_function", kept_call, [derivative, leaf, *options], {})
     leaf.set_attr(tx, "grad", kept)

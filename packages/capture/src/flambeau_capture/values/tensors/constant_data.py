@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -84,14 +84,25 @@ def known_data(tx: Tracer, tensor: TensorValue, assume: bool = True) -> torch.Te
     if not tensor.in_graph():
         _ = tensor.node  # an input from here on: it is read
     needed: dict[Source, torch.Tensor] = {}
-    cone = _cone(tx, tensor.node, needed)
-    if cone is None:
+    given: dict[fx.Node, torch.Tensor] = {}
+
+    def enters(node: fx.Node) -> bool | None:
+        if node.op not in ("placeholder", "get_attr"):
+            return _computes(node) or None
+        real = _given(tx, node, needed)
+        if real is None:
+            return None
+        given[node] = real
+        return False
+
+    nodes = cone(tensor.node, enters)
+    if nodes is None:
         return None
     if not assume and not all(isinstance(source, ModuleEntry) for source in needed):
         return None
     if not all(tx.steady(source, real) for source, real in needed.items()):
         return None
-    found = _evaluate(tx, cone)
+    found = _evaluate(tx, nodes, given)
     if found is not None:
         for source, real in needed.items():
             tx.guard(source, "TENSOR_VALUES", real)
@@ -116,32 +127,21 @@ def known_number(tx: Tracer, node: fx.Node, dim: int | None) -> int | float | No
 # -- what a node follows from -------------------------------------------------------------------
 
 
-def _cone(
-    tx: Tracer, root: fx.Node, needed: dict[Source, torch.Tensor]
-) -> dict[fx.Node, torch.Tensor | None] | None:
-    """The nodes that a node follows from, in order, with given tensors; None if unknown."""
-    found: dict[fx.Node, torch.Tensor | None] = {}
-    waiting = [(root, False)]
+def cone(
+    root: fx.Node, enters: Callable[[fx.Node], bool | None], most: int = STEPS
+) -> list[fx.Node] | None:
+    """The nodes that one follows from, in order. `enters` says of each whether what it is made of
+    belongs to them; None, or more nodes than `most`: what it follows from is not known."""
+    found, waiting = {root}, [root]
     while waiting:
-        node, entered = waiting.pop()
-        if node in found:
-            continue
-        if entered:
-            found[node] = None
-            continue
-        if len(found) + len(waiting) > STEPS:
+        node = waiting.pop()
+        more = enters(node)
+        if more is None or len(found) > most:
             return None
-        if node.op in ("placeholder", "get_attr"):
-            real = _given(tx, node, needed)
-            if real is None:
-                return None
-            found[node] = real
-        elif _computes(node):
-            waiting.append((node, True))
-            waiting += [(argument, False) for argument in node.all_input_nodes]
-        else:
-            return None
-    return found
+        fresh = [each for each in node.all_input_nodes if more and each not in found]
+        found.update(fresh)
+        waiting += fresh
+    return sorted(found)
 
 
 def _computes(node: fx.Node) -> bool:
@@ -194,12 +194,15 @@ def written_elsewhere(tx: Tracer, real: torch.Tensor) -> bool:
 # -- computing it -------------------------------------------------------------------------------
 
 
-def _evaluate(tx: Tracer, cone: dict[fx.Node, torch.Tensor | None]) -> torch.Tensor | None:
+def _evaluate(
+    tx: Tracer, nodes: list[fx.Node], given: dict[fx.Node, torch.Tensor]
+) -> torch.Tensor | None:
     values: dict[fx.Node, Any] = {}
     memo = tx.graph.outermost.known
-    for node, given in cone.items():
-        if given is not None:
-            values[node] = given.detach().clone() if given.numel() <= SMALL else given
+    for node in nodes:
+        if node in given:
+            real = given[node]
+            values[node] = real.detach().clone() if real.numel() <= SMALL else real
         elif node in memo:
             values[node] = memo[node]
         else:
@@ -211,7 +214,7 @@ def _evaluate(tx: Tracer, cone: dict[fx.Node, torch.Tensor | None]) -> torch.Ten
             values[node] = memo[node] = computed
         if not _as_recorded(node, values[node]):
             return None
-    found: torch.Tensor = values[next(reversed(cone))]
+    found: torch.Tensor = values[nodes[-1]]
     return found
 
 

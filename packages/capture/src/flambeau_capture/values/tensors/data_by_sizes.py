@@ -19,8 +19,8 @@ from flambeau_capture.graph.functions import NotInGeneral
 from flambeau_capture.values.base import Tracer
 from flambeau_capture.values.tensors.constant_data import (
     PURE,
-    STEPS,
     compute,
+    cone,
     is_only_read,
     of_torch,
     tensors_of,
@@ -47,30 +47,23 @@ def truth_by_sizes(tx: Tracer, tensor: TensorValue) -> bool | None:
 def _evaluated(tx: Tracer, root: fx.Node) -> dict[fx.Node, Any] | None:
     """The values at the present sizes of the nodes that one follows from."""
     values: dict[fx.Node, Any] = {}
-    waiting = [(root, False)]
-    while waiting:
-        node, entered = waiting.pop()
-        if node in values:
-            continue
-        if len(values) + len(waiting) > STEPS:
-            return None
+
+    def enters(node: fx.Node) -> bool | None:
         result = node.meta["val"]
-        if isinstance(result, torch.SymInt | torch.SymFloat):
-            values[node] = compat.hint(result)
-            if type(values[node]) not in (int, float):
-                return None
-        elif node.op not in ("call_function", "call_method") or not _is_computed(node):
-            return None
-        elif not entered:
-            waiting.append((node, True))
-            waiting += [(argument, False) for argument in node.all_input_nodes]
-        else:
+        if not isinstance(result, torch.SymInt | torch.SymFloat):
+            computed = node.op in ("call_function", "call_method") and _is_computed(node)
+            return computed or None
+        values[node] = compat.hint(result)
+        return False if type(values[node]) in (int, float) else None
+
+    for node in cone(root, enters) or ():
+        if node not in values:
             read = values.__getitem__
             args, kwargs = (fx.node.map_arg(part, read) for part in (node.args, node.kwargs))
-            found = values[node] = compute(node.target, args, kwargs)
-            if found is None:
+            values[node] = compute(node.target, args, kwargs)
+            if values[node] is None:
                 return None
-    return values
+    return values if root in values else None
 
 
 def _is_computed(node: fx.Node) -> bool:

@@ -29,7 +29,7 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.numbers.ranges import is_certain, limits
-from flambeau_capture.values.tensors.refused_calls import operator_name, refusal
+from flambeau_capture.values.tensors.refused_calls import hear, operator_name, refusal
 from flambeau_capture.values.tensors.registrations import guard_registrations
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
@@ -96,6 +96,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     by_fake = {id(value.fake): value for value in values.values()}
     versions = [(value.fake, version_of(value.fake)) for value in values.values()]
     shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
+    hear(tx, target, node_args, node_kwargs)
     try:
         result = _tried(tx, target, node_args, node_kwargs)
     except Warned:

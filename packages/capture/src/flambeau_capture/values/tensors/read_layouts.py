@@ -16,8 +16,8 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Tracer
-from flambeau_capture.values.tensors.constant_data import of_torch, tensors_of
-from flambeau_capture.values.tensors.refused_calls import operator_name
+from flambeau_capture.values.tensors.constant_data import cone, of_torch, tensors_of
+from flambeau_capture.values.tensors.refused_calls import operator_name, zeros
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 #: elements, and operators, of all that a tensor is computed of
@@ -44,16 +44,17 @@ def check_layout(tx: Tracer, tensor: TensorValue) -> None:
 
 def _made(root: fx.Node) -> torch.Tensor | None:
     """What the node is on zeros; None where that is not known."""
-    cone = _cone(root)
-    if cone is None:
+    left = [ELEMENTS]
+    nodes = cone(root, lambda node: _enters(node, left), OPERATORS)
+    if nodes is None:
         return None
     values: dict[fx.Node, Any] = {}
-    devices = {one.device for node in cone for one in tensors_of(node.meta["val"])}
+    devices = {one.device for node in nodes for one in tensors_of(node.meta["val"])}
     kept = [device for device in devices if device.type == "cuda"]
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(kept), torch.no_grad():
             warnings.simplefilter("ignore")
-            for node in cone:
+            for node in nodes:
                 values[node] = _value(node, values)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError):
         return None  # zeros are not what it takes
@@ -61,27 +62,20 @@ def _made(root: fx.Node) -> torch.Tensor | None:
     return found if isinstance(found, torch.Tensor) else None
 
 
-def _cone(root: fx.Node) -> list[fx.Node] | None:
-    """The nodes that a node follows from, in order; None where one is not to be run."""
-    needed = {root}
-    waiting, elements = [root], 0
-    while waiting:
-        node = waiting.pop()
-        value = node.meta.get("val")
-        for one in tensors_of(value):
-            size = _hints((one.numel(),))
-            if size is None or one.layout is not torch.strided or one.device.type == "meta":
-                return None
-            elements += size[0]
-        if elements > ELEMENTS or len(needed) > OPERATORS:
+def _enters(node: fx.Node, left: list[int]) -> bool | None:
+    """Whether a node is made of others, which are run; None where it is not to be run itself.
+    `left`: how many elements there may be still."""
+    given = [*tensors_of(node.meta.get("val"))]
+    for one in given:
+        size = _hints((one.numel(),))
+        if size is None or one.layout is not torch.strided or one.device.type == "meta":
             return None
-        if any(True for _ in tensors_of(value)) and node.op not in ("placeholder", "get_attr"):
-            if not of_torch(node.target) or not _on_tensors_alone(node.target):
-                return None
-            fresh = [each for each in node.all_input_nodes if each not in needed]
-            needed.update(fresh)
-            waiting += fresh
-    return [node for node in root.graph.nodes if node in needed]
+        left[0] -= size[0]
+    if left[0] < 0:
+        return None
+    if not given or node.op in ("placeholder", "get_attr"):
+        return False
+    return (of_torch(node.target) and _on_tensors_alone(node.target)) or None
 
 
 def _on_tensors_alone(target: Any) -> bool:
@@ -97,7 +91,7 @@ def _value(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         sizes, steps = _hints(fake.shape), _hints(fake.stride())
         if sizes is None or steps is None:
             raise ValueError("a size that data decides")
-        return torch.empty_strided(sizes, steps, dtype=fake.dtype, device=fake.device).zero_()
+        return zeros(sizes, steps, fake)
     if not any(True for _ in tensors_of(fake)):
         found = _hints((fake,))
         if found is None:

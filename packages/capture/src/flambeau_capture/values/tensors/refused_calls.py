@@ -8,6 +8,7 @@ by itself on tensors of the same form, on the CPU, and has raised there too.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,6 +34,25 @@ def refusal(
     if raised is None or type(raised).__module__ != "builtins":  # others are about data
         return stop
     return UserError(raised_by_python(tx, raised))
+
+
+def hear(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what a handler of the program gets where an operator that writes has no kernel for a
+    dtype, or cannot write its own, which fake tensors take: a call that has written is not run
+    again as it is."""
+    if not tx.is_handled() or not (_is_in_place(target) or "out" in kwargs):
+        return
+    raised = _raised_by_eager(target, args, kwargs)
+    if type(raised) is NotImplementedError or "can't be cast" in str(raised):  # not about data
+        raise UserError(raised_by_python(tx, raised))
+
+
+def _is_in_place(target: Any) -> bool:
+    """Whether a function of torch or of `operator` writes to its first argument, by its name."""
+    name = operator_name(target)
+    if name.endswith("__") or getattr(target, "__module__", None) == "_operator":
+        return name.removeprefix("__").startswith("i")
+    return name.endswith("_")
 
 
 def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -89,11 +109,16 @@ def _zeros(fake: torch.Tensor, left: list[int]) -> torch.Tensor:
     left[0] -= max(reach, 0)
     if left[0] < 0:
         raise Unlike
-    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype).zero_()
+    made = zeros(fake.shape, fake.stride(), fake)
     if not fake.requires_grad:
         return made
     made.requires_grad_()
     return made if fake.is_leaf else made.view_as(made)
+
+
+def zeros(sizes: Sequence[int], strides: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """A tensor of zeros of this layout, with the dtype and the device of another."""
+    return torch.empty_strided(sizes, strides, dtype=like.dtype, device=like.device).zero_()
 
 
 def _as_break(target: Any, error: Exception) -> Break:

@@ -11,6 +11,7 @@ from functools import partial
 
 import torch
 
+from flambeau_capture.breaks import RunsAsItIs
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.tensors.graph_calls import run_call
 from flambeau_capture.values.tensors.tensor import Method, TensorValue
@@ -35,11 +36,16 @@ def _change(name: str, tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwar
     if fake.layout is not torch.strided or fake.is_inference() or tensor.frozen_from is not None:
         return None
     if fake.requires_grad and (outlives or fake.is_leaf):
+        if name == "detach_" and outlives and fake._version:
+            # views get another history when it is requested, as it was of the results of a graph
+            raise RunsAsItIs("what was written is detached, in whose history its views take part")
         return None
     if outlives and (kwargs or tensor.written_data is not None or tensor.written_flag is not None):
         return None
     if name == "detach_" and fake._is_view():
         return None  # which torch refuses of some
+    if name == "detach_" and outlives and not fake.requires_grad:
+        return tensor  # it has no history yet, and may get one before the graph has run
     node_args = (tensor.node, *(arg.graph_argument() for arg in args))
     node_kwargs = {key: arg.graph_argument() for key, arg in kwargs.items()}
     made = run_call(tx, VIEWS[name], node_args, node_kwargs)

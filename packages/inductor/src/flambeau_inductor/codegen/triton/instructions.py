@@ -382,10 +382,11 @@ class Instructions:
             offset = self._index(load.index)
             address = f"{self.names[load.buffer]} + tl.max_contiguous({offset}, [1, {self.vector}])"
         eviction = self.eviction if "r" in self.dims[i] else ""
-        if not self._varies(load.index) and load.mask is None:
+        one = not self._varies(load.index)
+        if one and load.mask is None:
             text = f"tl.load({address} + tl.full({self._shape_of(frozenset())}, 0, tl.int32))"
-        elif load.mask is not None and self._index_dims(load.index) != self.dims[i]:
-            # a mask may not be larger than what it masks
+        elif load.mask is not None and (one or self._index_dims(load.index) != self.dims[i]):
+            # a mask may not be larger than what it masks, nor a block where that is none
             spread = f"tl.broadcast_to({address}, {self._shape_of(self.dims[i])})"
             text = f"tl.load({spread}, {' & '.join(masks)}, other={self._other(load)})"
         elif masks:

@@ -140,6 +140,9 @@ def _plan_argument(
     if layout is None or _needs_copy(root):
         return StorageView(_copy(made, node))
     made.anchor(root)
+    seen = None if call.any_strides else made.graph.seen.get(node)
+    if seen is not None and _same_strides(layout, seen):  # the operator may read them
+        layout = replace(layout, stride=seen)
     return StorageView(root, None if node is root else layout)
 
 

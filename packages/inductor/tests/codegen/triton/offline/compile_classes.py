@@ -75,6 +75,8 @@ def classes() -> list[Loop]:
         loops.transpose_add(columns, rows),
         loops.embedding(rows, 768),
         every,
+        loops.masked_corners(4, 4096),
+        loops.masked_corners(64, 4),
         *(loops.sums_of_many(12288, 1568, many) for many in (1, 4, 8, 12, 16)),
         *(loops.sums_of_many(512, 20480, many, down=False) for many in (1, 4, 8, 12, 16)),
     ]
