@@ -44,7 +44,7 @@ from flambeau_aot.runtime.batch_samples import over_samples
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results
+from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results, would_run
 from flambeau_aot.runtime.saved_values import DeviceFlags, as_traced, assembled, have_tangents
 from flambeau_aot.runtime.single_run import Gradient, new_anchor
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
@@ -70,7 +70,7 @@ def autograd_function(
     }
     made = type("CompiledGraph", (torch.autograd.Function,), methods)
     if own.plan.hook_order and len(own.plan.differentiable) > 1:
-        separate_hooks(made, own.plan.hook_order)
+        separate_hooks(made, own.plan.hook_order, would_run(own.plan))
     return made, life
 
 
@@ -279,7 +279,7 @@ def _backward(
         "unseen_where_undefined": unseen_where_undefined,
         "refuse_freed": _refuse_freed,
         "freed_inside": plan.freed_inside,
-        "partly": plan.partly,
+        "partly": plan.partly_given,
         "versions": versions,
         "transforms_active": transforms_active,
         "within_older_vmap": within_older_vmap,
