@@ -344,7 +344,7 @@ def would_run(plan: RuntimePlan) -> Runs:
             return True
         ends = enumerate(main.next_functions)
         run = [place for place, (end, _) in ends if end is not None and will_run(end)]
-        # none: it is run for a result that is asked for
+        # none: it is run for a result that is requested
         return not run or any(orders[at] <= partly.get(place, orders[at]) for place in run)
 
     return would

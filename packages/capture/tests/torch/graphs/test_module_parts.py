@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from flambeau_capture import optimize
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
@@ -222,3 +223,22 @@ def test_tensors_can_be_swapped_after_a_call(capture):
     torch.utils.swap_tensors(module.weight, nn.Parameter(torch.zeros(4, 4, dtype=torch.double)))
     torch.utils.swap_tensors(module.bias, nn.Parameter(torch.zeros(4, dtype=torch.double)))
     assert torch.equal(compiled(value.double()), torch.ones(2, 4, dtype=torch.double))
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["kept", "removed"])
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook"])
+def test_hooks_that_a_function_puts_on_a_module_it_does_not_call_add_up(kind, removed):
+    """Each call puts another one there, under a number of its own."""
+    module, other = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def run(value):
+        handle = getattr(other, f"register_{kind}")(lambda *given: None)
+        if removed:
+            handle.remove()
+        return module(value)
+
+    compiled = optimize("eager")(run)
+    for _ in range(3):
+        compiled(torch.ones(2, 3))
+    table = {"full_backward_hook": "_backward_hooks"}.get(kind, f"_{kind}s")
+    assert len(getattr(other, table)) == (0 if removed else 3)
