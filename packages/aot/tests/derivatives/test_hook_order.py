@@ -218,3 +218,28 @@ def test_a_hook_on_a_leaf_that_no_gradient_leads_to_is_not_called(later: bool) -
     handle.remove()
     results[2].sum().backward()
     assert torch.equal(y.grad, -3 * torch.ones(3).sin()) and len(log) == 1
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("seed", range(60))
+def test_hooks_on_leaves_are_called_as_often_in_derivatives_of_any_order(seed: int) -> None:
+    """Never for a gradient that there is none of: not even where another one is asked for."""
+    program, count = drawn(random.Random(seed), several=0)
+    compiled = aot.aot_function(program, aot.run_as_is)
+
+    def seen(call: Program) -> list[list[Any]]:
+        chance, orders = random.Random(-seed), list[list[Any]]()
+        x, w = (torch.full((4, 4), k).requires_grad_() for k in (0.5, 2.0))
+        results = call(x, w)
+        for name, leaf in (("x", x), ("w", w)):
+            leaf.register_hook(lambda grad, name=name: orders[-1].append((name, grad is None)))
+        used = [place for place in range(count) if chance.random() < 0.6] or [0]
+        parts = [results[place].sum() for place in used]
+        while parts and len(orders) < 3:
+            orders.append([])
+            total = torch.stack(parts).sum()
+            found = torch.autograd.grad(total, (x, w), create_graph=True, allow_unused=True)
+            parts = [g.square().sum() for g in found if g is not None and g.requires_grad]
+        return [sorted(each) for each in orders]
+
+    assert seen(compiled) == seen(program)

@@ -184,6 +184,8 @@ def _backward(
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in [*given, *anchor])}:")
         nothing = display(["None"] * len(results))
+        if not plan.users and not one_of_many:
+            lines.append(f"        unseen_where_undefined(ctx, {nothing})")
         lines.append(f"        return {'own.undefined(ctx)' if plan.users else nothing}")
         if plan.reentrant:
             through = " or ".join(f"{given[order]} is not None" for order in plan.reentrant)

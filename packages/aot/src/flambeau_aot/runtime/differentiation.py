@@ -21,6 +21,7 @@ from flambeau_aot._torch_compat import (
     saved_where_checked,
     sees_layout,
     transforms_active,
+    unseen_where_undefined,
     version,
     versions,
     within_older_vmap,
@@ -243,6 +244,8 @@ class Differentiation:
         defined = self.crossing.defined(found, given)
         if any(item is None for item in given):
             refuse_unasked(ctx, self.plan.partly_given, given)
+        if not self.plan.users:
+            unseen_where_undefined(ctx, defined)
         return defined
 
     def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:
