@@ -93,6 +93,38 @@ def played(
             gc.enable()
 
 
+AHEAD = 10_000
+"""More autograd nodes than a program makes."""
+
+
+class _Numbered(torch.autograd.Function):
+    """In its backward pass the thread that runs it makes nodes up to a number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, end: int) -> torch.Tensor:
+        ctx.end = end
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        with torch.enable_grad():
+            one = torch.ones((), requires_grad=True)
+            while torch._C._autograd._get_sequence_nr() < ctx.end:
+                one.view(())
+        return grads[0], None
+
+
+def number_ahead(device: str) -> None:
+    """Let what backward passes make on a device be numbered after what the program makes.
+
+    The engine runs the node of the highest number first, and each thread counts its own: on a
+    device it depends on what the process has run before which of two hooks a second derivative
+    calls first. On a CPU all is made by one thread."""
+    if device != "cpu":
+        end = torch._C._autograd._get_sequence_nr() + AHEAD
+        _Numbered.apply(torch.ones((), device=device, requires_grad=True), end).backward()  # type: ignore[no-untyped-call]
+
+
 def _played(
     program: Program, wrap: Callable[[Any], Any], setting: Setting | None, collects: bool
 ) -> list[Seen]:
@@ -102,6 +134,7 @@ def _played(
     _execute(program, program.function(), space, "function")
     hidden |= {"target", "f", "args", "out"}
     target = space["target"] = wrap(eval(program.target, space))
+    number_ahead(space["DEVICE"])
     found = []
     for number, call in enumerate(program.calls):
         seed_all(program.seed, space["DEVICE"])

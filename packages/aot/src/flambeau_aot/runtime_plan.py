@@ -372,6 +372,11 @@ class RuntimePlan:
         return frozenset(primal for primal in changed if primal < bound)
 
     @property
+    def partly_given(self) -> tuple[tuple[int, frozenset[int]], ...]:
+        """Those of `partly` that a call is given: static ones are leaves."""
+        return tuple(item for item in self.partly if item[0] >= self.inputs.static)
+
+    @property
     def depended(self) -> tuple[int, ...]:
         """What other results depend on, as a `ResultNode` names it."""
         return tuple(sorted({place for node in self.result_nodes for place in node.behind}))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.autograd.graph import register_multi_grad_hook
 
-POINTWISE = ("{n} = {a}.sin()", "{n} = {a} * {b}", "{n} = {a} + {b}", "{n} = {a}.t()")
+POINTWISE = ("{n} = {a}.sin()", "{n} = {a} * {b}", "{n} = {a} + {b}", "{n} = {a}.t() + 1")
 SEVERAL = (
     "{n}, {m} = {a}.chunk(2)", "{n}, {m} = {a}.max(0)[0], {b}.cumsum(0)",
     "{n}, {m} = {a}.t(), {a}[:2]",
@@ -22,12 +22,13 @@ SEVERAL = (
 Program = Callable[..., tuple[torch.Tensor, ...]]
 
 
-def drawn(chance: random.Random) -> tuple[Program, int]:
-    """A program of two squares, and how many results it has."""
+def drawn(chance: random.Random, several: float = 0.6) -> tuple[Program, int]:
+    """A program of two squares, and how many results it has. several: how often a statement makes
+    views, or two results."""
     squares, values, lines = ["x", "w"], list[str](), ["def program(x, w):"]
     for k in range(chance.randrange(2, 6)):
         a, b, form = chance.choice(squares[-4:]), chance.choice(squares), chance.random()
-        table = POINTWISE if form < 0.4 else SEVERAL
+        table = SEVERAL if form < several else POINTWISE
         lines.append("    " + chance.choice(table).format(n=f"v{k}", m=f"u{k}", a=a, b=b))
         squares += [f"v{k}"] * (table is POINTWISE)
         values += [f"v{k}"] if table is POINTWISE else [f"v{k}", f"u{k}"]
@@ -37,9 +38,11 @@ def drawn(chance: random.Random) -> tuple[Program, int]:
     return space["program"], len(results)
 
 
-def observed(call: Program, count: int, chance: random.Random) -> list[Any]:
+def observed(
+    call: Program, count: int, chance: random.Random, only: str | None = None
+) -> list[Any]:
     """What hooks saw, each of which scales its gradient by how many were called before it, and the
-    gradients that are left of it."""
+    gradients that are left of it. only: the leaf that is asked for."""
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(4, 4, generator=generator).requires_grad_() for _ in range(2))
     results, seen = call(x, w), list[Any]()
@@ -58,7 +61,8 @@ def observed(call: Program, count: int, chance: random.Random) -> list[Any]:
         either = "any" if chance.random() < 0.5 else "all"
         register_multi_grad_hook(results, lambda grads: seen.append(repr(grads)), mode=either)  # type: ignore[arg-type]
     used = [place for place in range(count) if chance.random() < 0.8] or [0]
-    torch.stack([results[place].sum() * (place + 1) for place in used]).sum().backward()
+    loss = torch.stack([results[place].sum() * (place + 1) for place in used]).sum()
+    loss.backward(inputs=None if only is None else [{"x": x, "w": w}[only]])
     return [seen, x.grad, w.grad]
 
 
@@ -69,6 +73,17 @@ def test_it_is_that_of_eager_and_so_are_the_gradients(seed: int) -> None:
     compiled = aot.aot_function(program, aot.run_as_is)
     for _ in range(2):
         again = [observed(call, count, random.Random(-seed)) for call in (program, compiled)]
+        assert [entry[0] for entry in again[0][0]] == [entry[0] for entry in again[1][0]]
+        torch.testing.assert_close(again[1][1:], again[0][1:])
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("seed", range(60))
+def test_those_that_do_not_lead_to_the_inputs_asked_for_are_not_called(seed: int) -> None:
+    program, count = drawn(random.Random(seed), several=0)
+    compiled = aot.aot_function(program, aot.run_as_is)
+    for only in ("x", "w"):
+        again = [observed(call, count, random.Random(-seed), only) for call in (program, compiled)]
         assert [entry[0] for entry in again[0][0]] == [entry[0] for entry in again[1][0]]
         torch.testing.assert_close(again[1][1:], again[0][1:])
 
@@ -203,3 +218,28 @@ def test_a_hook_on_a_leaf_that_no_gradient_leads_to_is_not_called(later: bool) -
     handle.remove()
     results[2].sum().backward()
     assert torch.equal(y.grad, -3 * torch.ones(3).sin()) and len(log) == 1
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("seed", range(60))
+def test_hooks_on_leaves_are_called_as_often_in_derivatives_of_any_order(seed: int) -> None:
+    """Never for a gradient that there is none of: not even where another one is asked for."""
+    program, count = drawn(random.Random(seed), several=0)
+    compiled = aot.aot_function(program, aot.run_as_is)
+
+    def seen(call: Program) -> list[list[Any]]:
+        chance, orders = random.Random(-seed), list[list[Any]]()
+        x, w = (torch.full((4, 4), k).requires_grad_() for k in (0.5, 2.0))
+        results = call(x, w)
+        for name, leaf in (("x", x), ("w", w)):
+            leaf.register_hook(lambda grad, name=name: orders[-1].append((name, grad is None)))
+        used = [place for place in range(count) if chance.random() < 0.6] or [0]
+        parts = [results[place].sum() for place in used]
+        while parts and len(orders) < 3:
+            orders.append([])
+            total = torch.stack(parts).sum()
+            found = torch.autograd.grad(total, (x, w), create_graph=True, allow_unused=True)
+            parts = [g.square().sum() for g in found if g is not None and g.requires_grad]
+        return [sorted(each) for each in orders]
+
+    assert seen(compiled) == seen(program)

@@ -369,7 +369,8 @@ class Derivatives:
             else:
                 given = unread_input(self.joint, index, symbols).zero_()
                 given.requires_grad_(index in self.joint.wanting)
-            if index in self.needed.kept and index in self.joint.wanting:
+            apart = index in self.needed.kept or not given.requires_grad
+            if apart and index in self.joint.wanting:  # the program may ask for a derivative by it
                 given = given.detach().requires_grad_()
             if leaves and given.requires_grad:
                 given = given.detach().requires_grad_()

@@ -122,13 +122,13 @@ def partly_reached(
     effects: Effects, history: History, reached: Reached, apart: Container[int]
 ) -> tuple[tuple[int, frozenset[int]], ...]:
     """The inputs that require grad to which autograd has no way from every result, each with the
-    tangents that lead to it. Left out: static ones, which are leaves, and those in `apart`."""
+    tangents that lead to it. Left out: those in `apart`."""
     leaves = {id(getattr(node, "variable", None)): reached[node] for node, _ in history}
     every, inputs = len(effects.ends), effects.stand_ins
     found = {
         place: leaves.get(id(item.leaf), frozenset())
         for place, item in enumerate(inputs)
-        if item.leaf is not None and not item.facts.static and place not in apart
+        if item.leaf is not None and place not in apart
     }
     return tuple((place, own) for place, own in found.items() if len(own) < every)
 

@@ -44,7 +44,7 @@ from flambeau_aot.runtime.batch_samples import over_samples
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results
+from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results, would_run
 from flambeau_aot.runtime.saved_values import DeviceFlags, as_traced, assembled, have_tangents
 from flambeau_aot.runtime.single_run import Gradient, new_anchor
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
@@ -70,7 +70,7 @@ def autograd_function(
     }
     made = type("CompiledGraph", (torch.autograd.Function,), methods)
     if own.plan.hook_order and len(own.plan.differentiable) > 1:
-        separate_hooks(made, own.plan.hook_order)
+        separate_hooks(made, own.plan.hook_order, would_run(own.plan))
     return made, life
 
 
@@ -186,6 +186,8 @@ def _backward(
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in [*given, *anchor])}:")
         nothing = display(["None"] * len(results))
+        if not plan.users and not one_of_many:
+            lines.append(f"        unseen_where_undefined(ctx, {nothing})")
         lines.append(f"        return {'own.undefined(ctx)' if plan.users else nothing}")
         if plan.reentrant:
             through = " or ".join(f"{given[order]} is not None" for order in plan.reentrant)
@@ -281,7 +283,7 @@ def _backward(
         "unseen_where_undefined": unseen_where_undefined,
         "refuse_raising": _refuse_raising,
         "raising": plan.raising,
-        "partly": plan.partly,
+        "partly": plan.partly_given,
         "versions": versions,
         "transforms_active": transforms_active,
         "within_older_vmap": within_older_vmap,

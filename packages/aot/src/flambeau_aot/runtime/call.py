@@ -157,14 +157,15 @@ def training_line(
     scope["hooks_may_change_values"], scope["uncompiled"] = hooks_may_change_values, uncompiled
     names = ", ".join(f"a{index}" for index in range(bound.arguments))
     checks = ["    if hooks_may_change_values():", f"        return uncompiled({names})"]
-    if plan.partly:
-        scope["partly"], scope["none_of_a_user"] = plan.partly, none_of_a_user
-        tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal, _ in plan.partly)
+    partly = plan.partly_given
+    if partly:
+        scope["partly"], scope["none_of_a_user"] = partly, none_of_a_user
+        tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal, _ in partly)
         checks += [f"    if not ({tests}):", f"        none_of_a_user(partly, [{line.inputs()}])"]
     chosen = "(general if transforms_active() else direct)"
     made = line.function(f"{chosen}({line.inputs(plan.apart)})", scope, checks)
     # whoever compiles it for other arguments has to be notified
-    made.straight = not plan.partly  # type: ignore[attr-defined]
+    made.straight = not partly  # type: ignore[attr-defined]
     return made
 
 

@@ -21,13 +21,14 @@ from flambeau_aot._torch_compat import (
     saved_where_checked,
     sees_layout,
     transforms_active,
+    unseen_where_undefined,
     version,
     versions,
     within_older_vmap,
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there
+from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there, would_run
 from flambeau_aot.runtime.saved_values import (
     Crossing,
     DerivativeCall,
@@ -113,7 +114,9 @@ class Differentiation:
         nodes, views = self.plan.result_nodes, self.plan.views
         if not nodes:
             return None
-        return ResultNodes(nodes, self.parts, self.refusal, self.kept_results, views)
+        return ResultNodes(
+            nodes, self.parts, self.refusal, self.kept_results, views, would_run(self.plan)
+        )
 
     @cached_property
     def kept_results(self) -> dict[int, int]:
@@ -240,7 +243,9 @@ class Differentiation:
         found = self.crossing.by_primal(self.derive(ctx, given, request))
         defined = self.crossing.defined(found, given)
         if any(item is None for item in given):
-            refuse_unasked(ctx, self.plan.partly, given)
+            refuse_unasked(ctx, self.plan.partly_given, given)
+        if not self.plan.users:
+            unseen_where_undefined(ctx, defined)
         return defined
 
     def laid(self, ctx: Any, given: Sequence[Any], found: Sequence[Gradient]) -> Sequence[Gradient]:

@@ -76,12 +76,13 @@ def _checks(plan: RuntimePlan, written: tuple[int, ...]) -> list[Check]:
     shapes = [shape.primal for shape in plan.reshapes]
     raised = frozenset(p for p in (*plan.touched, *shapes) if p < bound)
     begin = [primal for primal in (*plan.begin_grad, *plan.end_grad) if primal < bound]
+    partly = plan.partly_given
     checks = (
         (inputs.duplicates, partial(_same_tensors, inputs.duplicates, _places(plan))),
         (inputs.literals, partial(_same_literals, inputs.literals)),
         (plan.offsets, partial(_same_offsets, plan.offsets)),
         (written, _once_a_place(written, sizes_vary=bool(inputs.symbols))),
-        (plan.partly, lambda args, primals: none_of_a_user(plan.partly, primals)),
+        (partly, lambda args, primals: none_of_a_user(partly, primals)),
         (depended, _none_of(depended, lambda x: x.retains_grad, "keeps its gradient")),
         (recorded, _none_of(recorded, _may_not_be_written, "is a leaf now")),
         (raised, partial(_counters_are_own, raised, raised.union(plan.beside))),

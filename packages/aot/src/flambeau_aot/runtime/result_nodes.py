@@ -31,6 +31,9 @@ from flambeau_aot.runtime.single_run import Gradient, Sources, pulled_back, with
 from flambeau_aot.runtime.unneeded_derivatives import note_unasked
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
 
+Runs = Callable[[Any, int], bool]
+"""Of a call's node and an output, whether the backward pass that comes to the node would come to
+one of that output alone."""
 Parts = Callable[[Any, Mapping[int, Gradient], Sequence[int]], Sequence[Gradient]]
 """Of a call's node, gradients of what its function returned, and the places that are requested:
 what those gradients give to the results there."""
@@ -101,9 +104,12 @@ class ResultNodes:
         refusal: str,
         kept: Mapping[int, int],
         views: Container[int],
+        would_run: Runs,
     ) -> None:
         self.kept = kept
-        self.functions = [(node, _function(node, parts, refusal, views)) for node in nodes]
+        self.functions = [
+            (node, _function(node, parts, refusal, views, would_run)) for node in nodes
+        ]
 
     def attach(
         self, outputs: list[Any], result: Callable[[int, Sequence[Any]], torch.Tensor]
@@ -133,7 +139,7 @@ def _count(tensor: torch.Tensor) -> int:
 
 
 def _function(
-    node: ResultNode, parts: Parts, refusal: str, views: Container[int]
+    node: ResultNode, parts: Parts, refusal: str, views: Container[int], would_run: Runs
 ) -> type[torch.autograd.Function]:
     count = len(node.outputs)
     is_view = [at in views for at in node.outputs]
@@ -156,10 +162,13 @@ def _function(
                 _sent(main).parts.setdefault(place, []).append(part)
         return (*grads, *(own.get(place) for place in node.behind))
 
+    def runs(own: Any, position: int) -> bool:
+        return would_run(own.next_functions[0][0], node.outputs[position])
+
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     made = type("ResultOfCompiledGraph", (torch.autograd.Function,), methods)
     if not node.together:
-        separate_hooks(made, range(count))
+        separate_hooks(made, range(count), runs)
     return made
 
 
@@ -322,6 +331,23 @@ def arrived(
 def _alone(parts: Sequence[Gradient], whole: Gradient) -> bool:
     """Whether a gradient is the one part that was sent, unchanged."""
     return len(parts) == 1 and parts[0] is whole
+
+
+def would_run(plan: RuntimePlan) -> Runs:
+    """Of the outputs of this plan: a backward pass for some inputs alone comes to nothing that does
+    not lead to them."""
+    orders = {at: {order} for order, at in enumerate(plan.differentiable)}
+    partly = dict(plan.partly)
+
+    def would(main: Any, at: int) -> bool:
+        if pass_accumulates():
+            return True
+        ends = enumerate(main.next_functions)
+        run = [place for place, (end, _) in ends if end is not None and will_run(end)]
+        # none: it is run for a result that is requested
+        return not run or any(orders[at] <= partly.get(place, orders[at]) for place in run)
+
+    return would
 
 
 def own_results(plan: RuntimePlan) -> tuple[tuple[int, int | None], ...]:

@@ -58,7 +58,7 @@ def refuse_upstream(joint: Joint, inputs: Sequence[Any]) -> None:
     """Raise Unsupported for a program of which a result leads to such a derivative alone through
     the function around the program."""
     first, positions = len(joint.static), joint.plan.inputs.primals
-    own = [p - first for p, _ in joint.plan.partly if p - first < len(positions)]
+    own = [p - first for p, _ in joint.plan.partly_given if p - first < len(positions)]
     if _user_upstream([inputs[positions[place]] for place in own]):
         raise refusal("AO0158")
 

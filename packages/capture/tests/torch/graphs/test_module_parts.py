@@ -5,6 +5,7 @@ import inspect
 import flambeau_capture as fc
 import pytest
 import torch
+from flambeau_capture import optimize
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
@@ -234,3 +235,22 @@ def test_signatures_of_compiled_modules_are_those_of_modules():
     assert inspect.signature(compiled) == inspect.signature(module) == inspect.signature(again)
     assert inspect.signature(compiled.forward) == inspect.signature(module.forward)
     assert not hasattr(type(compiled), "__signature__")
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["kept", "removed"])
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook"])
+def test_hooks_that_a_function_puts_on_a_module_it_does_not_call_add_up(kind, removed):
+    """Each call puts another one there, under a number of its own."""
+    module, other = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def run(value):
+        handle = getattr(other, f"register_{kind}")(lambda *given: None)
+        if removed:
+            handle.remove()
+        return module(value)
+
+    compiled = optimize("eager")(run)
+    for _ in range(3):
+        compiled(torch.ones(2, 3))
+    table = {"full_backward_hook": "_backward_hooks"}.get(kind, f"_{kind}s")
+    assert len(getattr(other, table)) == (0 if removed else 3)

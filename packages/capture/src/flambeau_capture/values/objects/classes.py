@@ -49,6 +49,15 @@ from flambeau_capture.values.stand_ins import name_in_errors
 _AS_TYPES = (type.__getattribute__, type(compat.SDP_BACKEND).__getattribute__)
 
 
+#: the number of the next handle of a hook
+_NUMBER = (RemovableHandle, "next_id")
+
+
+class HandleNumber(Constant):
+    """The number of a hook's handle, taken at capture and another one in each call: a table in
+    which it is a key is read as a whole, so that its keys are guarded."""
+
+
 dict_of_class = DefinedAbove("`__dict__` of a class, which is made of dicts")
 
 
@@ -104,6 +113,8 @@ class ClassValue(SpecialMethods):
         assume_special_methods(tx, type(python_class))
         if type(python_class).__getattribute__ not in _AS_TYPES:
             self.unknown(f"attribute {name!r} by the metaclass's own __getattribute__")
+        if (python_class, name) == _NUMBER:
+            return HandleNumber(RemovableHandle.next_id)
         if name == "__members__" and isinstance(python_class, enum.EnumMeta):
             return tx.wrap_new(getattr(python_class, name))
         if name in _BASES:
@@ -196,8 +207,7 @@ class ClassValue(SpecialMethods):
         self.unknown(f"attribute {name!r} of the metaclass")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if (self.python_class, name) == (RemovableHandle, "next_id"):
-            # a number for each handle, used in tables whose keys are guarded: taken at capture
+        if (self.python_class, name) == _NUMBER:  # taken at capture
             RemovableHandle.next_id += 1
             return
         found = find_in_class(self.python_class, name)
