@@ -84,6 +84,18 @@ SHAPED: dict[str, Case] = {
     "pad": lambda x, n: F.pad(x, (n, 1)),
     "reflection_pad": lambda x, n: F.pad(SQUARE[None], (n - 4, n), mode="reflect"),
     "as_strided": lambda x, n: SQUARE.as_strided((n, 2), (2, 1)),
+    "windows of pictures": lambda x, n: F.unfold(SQUARE[None, None], (n, 2)),
+    "whole windows": lambda x, n: F.unfold(x.expand(1, 2, 2, n), (1, n)),
+    "pixel_shuffle": lambda x, n: F.pixel_shuffle(x.new_ones(2 * n * n, 2, 3).cumsum(0), n),
+    "pixel_unshuffle": lambda x, n: F.pixel_unshuffle(x.new_ones(1, 2, 3 * n, 2 * n).cumsum(3), n),
+    "adaptive_max_pool1d": lambda x, n: F.adaptive_max_pool1d(SQUARE.sin(), n - 1),
+    "adaptive_max_pool1d, where": lambda x, n: F.adaptive_max_pool1d(SQUARE.sin(), n, True),
+    "adaptive_max_pool2d": lambda x, n: F.adaptive_max_pool2d(SQUARE[None].sin(), (n, n - 2)),
+    "adaptive_max_pool2d, where": lambda x, n: F.adaptive_max_pool2d(SQUARE[None] % 3, n, True),
+    "kron": lambda x, n: torch.kron(x, SQUARE[:2, :n]),
+    "cov": lambda x, n: torch.stack([x, x.sin()]).cov(),
+    "corrcoef": lambda x, n: torch.stack([x, x.sin()]).corrcoef(),
+    "vander of its own": lambda x, n: torch.vander(x),
 }
 
 
@@ -115,7 +127,9 @@ def test_a_size_as_an_argument_stays_open(name: str, backend: str, by_shape: boo
     judged((MADE | SHAPED)[name], backend, by_shape)
 
 
-@pytest.mark.parametrize("name", ["stft", "unfold", "global max_pool2d", "diagonal"])
+@pytest.mark.parametrize(
+    "name", ["stft", "unfold", "global max_pool2d", "diagonal", "adaptive_max_pool1d"]
+)
 def test_gradients_flow_through_open_windows(name: str) -> None:
     def loss(x: Tensor) -> Tensor:
         scaled = x[0] * SHAPED["stft"](x, x.shape[0]).abs().sum() if name == "stft" else x.sum()
@@ -123,6 +137,7 @@ def test_gradients_flow_through_open_windows(name: str) -> None:
             "unfold": lambda n: x.repeat(4).unfold(0, n, 2),
             "global max_pool2d": lambda n: F.max_pool2d(x.expand(1, 3, 4, n), (4, n)),
             "diagonal": lambda n: x.outer(x).diagonal(n - 4),
+            "adaptive_max_pool1d": lambda n: F.adaptive_max_pool1d(x.outer(x).sin(), n - 2),
         }
         return (views[name](x.shape[0]).pow(2).sum() if name in views else 0) + scaled
 
@@ -131,3 +146,15 @@ def test_gradients_flow_through_open_windows(name: str) -> None:
         x = torch.linspace(-1, 2, n).requires_grad_()
         (wanted,), (found,) = (torch.autograd.grad(f(x), x) for f in (loss, compiled))
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_windows_of_pictures_are_not_windows_of_a_dimension() -> None:
+    """`F.unfold` and a tensor's `unfold` share their name, and not the order of arguments."""
+
+    def windows(x: Tensor, n: int) -> Tensor:
+        return F.unfold(x, 2, n, 1)
+
+    compiled = flambeau.compile(windows, backend="eager")
+    x = torch.randn(1, 4, 6, 6)
+    for n in (1, 2, 3, 4):
+        torch.testing.assert_close(compiled(x, n), windows(x, n))

@@ -36,7 +36,7 @@ from flambeau_capture.builtins.autograd.gradients import (
     read_before_derivatives,
     separately_undefined,
 )
-from flambeau_capture.bytecode.decode import argument_count
+from flambeau_capture.bytecode.flow import ends_loop
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
@@ -49,7 +49,7 @@ from flambeau_capture.emit.frame import (
     plan_return,
 )
 from flambeau_capture.emit.level import emit_original
-from flambeau_capture.emit.resume import CannotResume, Resumption
+from flambeau_capture.emit.resume import CannotResume
 from flambeau_capture.errors import BackendError, ConstraintViolation, SizePolicyError
 from flambeau_capture.frame.eager_rerun import (
     AsItIs,
@@ -70,6 +70,7 @@ from flambeau_capture.frame.heap_at_end import (
     kept_and_written,
     saw_tensors,
 )
+from flambeau_capture.frame.sizes.left_by_breaks import note_what_is_left
 from flambeau_capture.frame.sizes.padded_inputs import note_padding
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.frame.stop_state import generator_level, levels_of
@@ -86,7 +87,6 @@ from flambeau_capture.observe.texts import graph_table, line_of, words_of
 from flambeau_capture.source import FrameCall, Local, Source
 from flambeau_capture.values.base import Unreconstructible
 from flambeau_capture.values.functions.variables import GlobalsScope
-from flambeau_capture.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from flambeau_capture.frame.compiler import FrameCompiler
@@ -291,6 +291,8 @@ class FrameConversion:
             return self._entry(session, emit_original(self.code, Raising(report)))
         if session.graph.is_empty() and third_party(self.code) and not saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
+        if self._is_loop_by_data(ended):
+            raise Restart(ended.chain[-2].step, report)
         names = self.converter.names
         number = None if session.graph.is_empty() else names.reserve()
         try:
@@ -308,7 +310,7 @@ class FrameConversion:
         if number is None and plan.outputs:  # an input alone, which leaves as another class
             number = names.reserve()
         code = self._compile(session, plan, number, ended.chain)
-        self._note_dynamics(names.latest, ended.chain, report)
+        note_what_is_left(self.converter.dynamics, names, ended.chain, report)
         self.outcome, self.stopped, self.in_parts = "break", report, True
         report = self._explained(report)
         self.converter.records.breaks.append(report)
@@ -316,21 +318,14 @@ class FrameConversion:
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
 
-    def _note_dynamics(
-        self, made: Sequence[Resumption], chain: Sequence[Suspended], report: BreakReport
-    ) -> None:
-        """What is another from call to call where the function goes on."""
-        dynamics = self.converter.dynamics
-        left = {one.frame.prepared.body.code: one.frame.variables for one in chain}
-        for each in made:
-            for name, value in left.get(each.origin.code, {}).items():
-                if isinstance(value, TensorValue) and name in each.arguments:
-                    dynamics.left_by_data(each.code, Local(name), value.fake.shape)
-            code = each.origin.code
-            own = code.co_varnames[: argument_count(code)]
-            dynamics.assigned(each.code, [name for name in each.arguments if name not in own])
-            if report.reason.id == "FB0004":
-                dynamics.sized_by_data(each.code, len(each.stack) - 1)
+    def _is_loop_by_data(self, ended: Stopped) -> bool:
+        """Whether the graph ends where data ends a loop of a function that was inlined: that is
+        called, and captured as a frame of its own, whose graphs know nothing of its callers."""
+        *callers, last = ended.chain
+        if not callers or ended.report.reason.id not in ("FB0001", "FB0002"):
+            return False
+        jump = last.instruction
+        return jump.target is not None and ends_loop(last.frame.prepared.body, jump)
 
     def _stop_further_out(self, ended: Stopped, error: Exception) -> NoReturn:
         """The frames cannot all be resumed: let the innermost run in Python as a whole."""

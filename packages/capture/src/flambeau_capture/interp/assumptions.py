@@ -90,6 +90,8 @@ class Assumptions:
 
     def steady(self, source: Source, tensor: Any) -> bool:
         """Whether the elements of a small tensor may be assumed: no others were seen before."""
+        if self._dynamics.is_left_by_data(self._code, source):
+            return False
         return self.options.nopython or self._dynamics.steady(self.origin, source, tensor)
 
     def differs(self, source: Source, state: object) -> bool:

@@ -125,7 +125,7 @@ def one_hot(input: Any, num_classes: Any) -> Any:
 
 
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
-    powers = torch.linalg.vander(x, N=N)
+    powers = torch.linalg.vander(x, N=x.shape[-1] if N is None else N)
     return powers if increasing else powers.flip(1)
 
 
@@ -248,6 +248,97 @@ def sparse_product(places: Any, values: Any, rows: Any, columns: Any, dense: Any
     return found.index_add(0, places[0], weights * dense.index_select(0, places[1]))
 
 
+def im2col(
+    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Any:
+    """Windows of pictures as columns."""
+    pairs = [
+        tuple(one) if isinstance(one, list | tuple) else (one, one)
+        for one in (kernel_size, dilation, padding, stride)
+    ]
+    (rows, columns), (apart, aside), (above, before), steps = pairs
+    picture = input if input.dim() == 4 else input.unsqueeze(0)
+    picture = torch.nn.functional.pad(picture, (before, before, above, above))
+    windows = unfold(picture, 2, (rows - 1) * apart + 1, steps[0])
+    windows = unfold(windows, 3, (columns - 1) * aside + 1, steps[1])
+    windows = windows[..., ::apart, ::aside].permute(0, 1, 4, 5, 2, 3)
+    count, channels, *_, high, wide = windows.shape
+    windows = windows.clone(memory_format=torch.contiguous_format)
+    found = windows.reshape(count, channels * rows * columns, high * wide)
+    return found if input.dim() == 4 else found.squeeze(0)
+
+
+def _check_divisible(size: Any, by: Any, name: str) -> None:
+    torch._check(size % by == 0, lambda: f"{name} expects a size that its factor divides")
+
+
+def pixel_shuffle(input: Any, upscale_factor: Any) -> Any:
+    factor, (*before, channels, high, wide) = upscale_factor, input.shape
+    _check_divisible(channels, factor * factor, "pixel_shuffle")
+    fewer = channels // (factor * factor)
+    parts = input.reshape(*before, fewer, factor, factor, high, wide)
+    n = len(before)
+    placed = parts.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    placed = placed.clone(memory_format=torch.contiguous_format)
+    return placed.reshape(*before, fewer, high * factor, wide * factor)
+
+
+def pixel_unshuffle(input: Any, downscale_factor: Any) -> Any:
+    factor, (*before, channels, high, wide) = downscale_factor, input.shape
+    _check_divisible(high, factor, "pixel_unshuffle")
+    _check_divisible(wide, factor, "pixel_unshuffle")
+    few, narrow = high // factor, wide // factor
+    parts = input.reshape(*before, channels, few, factor, narrow, factor)
+    n = len(before)
+    placed = parts.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    placed = placed.clone(memory_format=torch.contiguous_format)
+    return placed.reshape(*before, channels * factor * factor, few, narrow)
+
+
+def kron(input: Any, other: Any) -> Any:
+    """Each element by all of the other, block by block."""
+    dims = max(input.dim(), other.dim())
+    sizes = [[1] * (dims - x.dim()) + [*x.shape] for x in (input, other)]
+    one = input.reshape([n for size in sizes[0] for n in (size, 1)])
+    two = other.reshape([n for size in sizes[1] for n in (1, size)])
+    return (one * two).reshape([a * b for a, b in zip(*sizes)])
+
+
+def adaptive_max_pool(input: Any, output_size: Any) -> tuple[Any, Any]:
+    """The largest of each window, and where it is: the first of equal ones. Windows are as long as
+    the longest, filled up with the last position of each."""
+    places = []
+    for size, count in zip(input.shape[-len(output_size) :], output_size, strict=True):
+        window = torch.arange(count, device=input.device)[:, None]
+        begin, end = window * size // count, ((window + 1) * size + count - 1) // count
+        most = torch.arange(size // count + 2, device=input.device)
+        places.append(torch.minimum(begin + most, end - 1))
+    if len(places) == 1:
+        values, which = input[..., places[0]].max(-1)
+        index = places[0].expand(*input.shape[:-1], -1, -1).gather(-1, which[..., None])
+        return values, index[..., 0]
+    rows, columns = places[0][:, None, :, None], places[1][None, :, None, :]
+    values, which = input[..., rows, columns].flatten(-2).max(-1)
+    where = (rows * input.shape[-1] + columns).flatten(-2)
+    index = where.expand(*which.shape, -1).gather(-1, which[..., None])
+    return values, index[..., 0]
+
+
+def cov(input: Any, correction: int = 1) -> Any:
+    rows = input.reshape(1, -1) if input.dim() < 2 else input
+    count = rows.shape[1]
+    centred = rows - (rows.sum(1) / count).unsqueeze(1)
+    return (centred.mm(centred.t().conj()) / (count - correction)).squeeze()
+
+
+def corrcoef(input: Any) -> Any:
+    found = cov(input)
+    if found.dim() == 0:
+        return found / found
+    deviation = found.diagonal().sqrt()
+    return (found / deviation[:, None] / deviation).clip(-1, 1)
+
+
 #: by the name of an operator: such a function, and the arguments that torch takes as plain numbers
 FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "hann_window": (hann_window, ("window_length",)),
@@ -260,7 +351,8 @@ FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "fft_fftfreq": (fftfreq, ("n", "d")),
     "fft_rfftfreq": (rfftfreq, ("n", "d")),
     "one_hot": (one_hot, ("num_classes",)),
-    "vander": (vander, ("N",)),
+    "vander": (vander, ("x", "N")),
+    "kron": (kron, ("input", "other")),
     "adaptive_avg_pool1d": (adaptive_avg_pool1d, ("output_size",)),
     "trapezoid": (trapezoid, ("dx",)),
     "trapz": (trapezoid, ("dx",)),

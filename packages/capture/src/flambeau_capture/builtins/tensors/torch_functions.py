@@ -28,6 +28,7 @@ from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, refuse
 from flambeau_capture.values.containers.sequences import SequenceValue
+from flambeau_capture.values.containers.unread import needs_lengths
 from flambeau_capture.values.functions.call_rules import (
     RULES,
     Action,
@@ -356,6 +357,7 @@ def _shown(tx: Tracer, owner: Value) -> str:
 @handles(torch.from_numpy, torch.as_tensor, torch.asarray)
 def _from_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
+    needs_lengths(tx, "as_tensor", args)
     if isinstance(value, ArrayValue):
         shared: Value = rules().to_tensor(tx, value)
         rest = [*args[1:], *kwargs.values()]
@@ -370,6 +372,7 @@ def _from_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(torch.tensor)
 def _tensor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    needs_lengths(tx, "tensor", args)
     if isinstance(args[0], ArrayValue) and set(kwargs) <= {"dtype"}:
         copied = rules().to_tensor(tx, args[0]).call_method(tx, "clone", [], {})
         found: Value = copied.call_method(tx, "to", list(kwargs.values()), {}) if kwargs else copied

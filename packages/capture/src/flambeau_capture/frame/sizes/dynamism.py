@@ -78,7 +78,7 @@ class _CodeHistory:
     #: by place and rank: weights and biases that come by turns are two kinds of tensors
     sizes: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     open: dict[tuple[str, int], set[int]] = field(default_factory=dict)
-    #: those that the frame itself changes: it may begin at any size, 1 too
+    #: those that the frame itself changes, or data decides: it may begin at any size, 1 too
     grown: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     #: those of which it keeps a part, so that a stride follows from no size
     strided: dict[tuple[str, int], set[int]] = field(default_factory=dict)
@@ -93,7 +93,8 @@ class _CodeHistory:
     counters: set[str] = field(default_factory=set)  # numbers that the frame itself changes
     refused: set[str] = field(default_factory=set)  # places, by a backend that was tried
     varying: set[str] = field(default_factory=set)
-    sized_by_data: str | None = None
+    sized_by_data: set[str] = field(default_factory=set)  # beginnings of names
+    left_by_data: set[str] = field(default_factory=set)
     no_data_sizes: str | None = None  # why its graphs end where data decides
     early_numbers: bool = (
         False  # whether numbers of tensors of one element are read before the graph
@@ -129,17 +130,21 @@ class DynamismTracker:
     def forbidden(self, code: CodeType) -> str | None:
         return self._seen(code).static
 
-    def sized_by_data(self, code: CodeType, place: int) -> None:
+    def sized_by_data(self, code: CodeType, source: Source) -> None:
         """What a resume function finds on its stack is as long as a tensor's data says: it is
         another length at every call, and its first dimension is open from the first on."""
-        self._seen(code).sized_by_data = Local(f"___stack_{place}").name()
+        self._seen(code).sized_by_data.add(source.name())
 
     def left_by_data(self, code: CodeType, source: Source, sizes: Sequence[Any]) -> None:
         """The same for a variable that a graph leaves to a resume function: for the dimensions that
-        depend on data."""
+        depend on data. Nothing is assumed of its elements."""
         found = {dim for dim, size in enumerate(sizes) if compat.own_data_symbols(size)}
         if found:
-            self._seen(code).open.setdefault((source.name(), len(sizes)), set()).update(found)
+            self._seen(code).grown.setdefault((source.name(), len(sizes)), set()).update(found)
+            self._seen(code).left_by_data.add(source.name())
+
+    def is_left_by_data(self, code: CodeType, source: Source) -> bool:
+        return source.name() in self._seen(code).left_by_data
 
     def data_sizes(self, code: CodeType) -> bool:
         """Whether what depends on data is a symbol."""
@@ -263,8 +268,8 @@ class DynamismTracker:
         varying = seen.open.setdefault(place, set())
         varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
         seen.sizes[place] = sizes
-        if seen.sized_by_data is not None and sizes and name.startswith(seen.sized_by_data):
-            varying.add(0)
+        if sizes and name.startswith((*seen.sized_by_data,)):
+            seen.grown.setdefault(place, set()).add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
         return found | dict.fromkeys(sorted(seen.grown.get(place, ())), FROM_ONE)
 

@@ -54,6 +54,9 @@ class Unread(Value):
         self._size = self.base.__len__(real)
         self._varies = tx.differs(self.source, self._size) or self._size > LARGE
 
+    def is_unread(self) -> bool:
+        return self._reader is not None
+
     def is_read_by_item(self) -> bool:
         return self._reader is not None and self._varies
 
@@ -171,6 +174,19 @@ class UnreadList(Unread, ListValue):
             return
         for method, where, items in self._written:
             writer.do(method, [self, *where, TupleValue(items)])
+
+
+def needs_lengths(tx: Tracer, name: str, values: Iterable[Value]) -> None:
+    """An operator takes these lists of the program whole: of one that is as long as the program
+    has made it, two lengths make graphs of their own, and a third ends the graph here."""
+    for value in values:
+        if isinstance(value, UnreadList) and value.is_unread():
+            place, size = Called(value.source, len), len(value.real)
+            before = tx.needed_by(name, place, size)
+            if before is not None:
+                what = f"a {value.cls.__name__} of the program"
+                raise Break("FB0028", f"{name} needs {what}, which held {before} and holds {size}")
+            tx.note_need(name, place, size)
 
 
 class UnreadDeque(UnreadList, DequeValue):

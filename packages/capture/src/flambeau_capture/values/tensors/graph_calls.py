@@ -27,6 +27,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.containers.unread import needs_lengths
 from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.numbers.ranges import is_certain, limits
 from flambeau_capture.values.tensors.refused_calls import hear, operator_name, refusal
@@ -59,6 +60,7 @@ QUANTIZING = frozenset(
 def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
     """Record one operation; answer its result."""
     rules = tx.tensor_rules
+    needs_lengths(tx, operator_name(target), args)
     overridden = rules.override(tx, op, target, args, kwargs)
     if overridden is not None:
         return overridden

@@ -141,6 +141,16 @@ def _as_break(target: Any, error: Exception) -> Break:
     return Break("FB0011", what) if faked is None else Break("FB0031", what, named=faked)
 
 
+#: functions that share their name with one that takes or gives something else
+_OTHER_NAMES = (
+    (torch.nn.functional.unfold, "im2col"),
+    (torch.adaptive_max_pool1d, "adaptive_max_pool1d_with_indices"),
+)
+
+
 def operator_name(target: Any) -> str:
     """What a target of the graph is called."""
+    for function, name in _OTHER_NAMES:
+        if target is function:
+            return name
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))

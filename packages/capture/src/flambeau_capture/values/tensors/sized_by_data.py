@@ -256,13 +256,78 @@ def of_open_numbers(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value 
         given = _SIGNATURES[name].bind(*args, **kwargs).arguments
     except TypeError:
         return None
-    if not open_numbers(given[each] for each in plain if each in given):
+    if not any(_is_open(given[each]) for each in plain if each in given):
         return None
     if "dtype" in given and name not in ("tril_indices", "triu_indices"):
         dtype = given["dtype"].as_python()
         if dtype is not None and not dtype.is_floating_point:
             return None
     return None if any(map(_is_complex, args)) else tx.call_python(form, args, kwargs)
+
+
+def _is_open(value: Value) -> bool:
+    """Whether a number among these is open, or a size of a tensor."""
+    if isinstance(value, TensorValue):
+        return any(isinstance(size, torch.SymInt) for size in value.fake.shape)
+    return bool(open_numbers([value]))
+
+
+#: functions that move pixels, by how much or in windows; adaptive pools, by how many results
+MOVES: Mapping[str, Any] = {
+    "pixel_shuffle": sized.pixel_shuffle,
+    "pixel_unshuffle": sized.pixel_unshuffle,
+    "im2col": sized.im2col,
+}
+ADAPTIVE_MAX = ("adaptive_max_pool1d", "adaptive_max_pool2d")
+
+
+def moved(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """By open numbers. Shuffled pictures lie as the given ones, windows always row by row."""
+    x = args[0] if args else None
+    if not isinstance(x, TensorValue) or x.fake.dim() < 3:
+        return None
+    windows = name == "im2col"
+    if windows and not (x.fake.is_floating_point() and x.fake.dim() <= 4):
+        return None
+    if not windows and not x.fake.is_contiguous():
+        return None
+    numbers = open_numbers([*args[1:], *kwargs.values()])
+    return tx.call_python(MOVES[name], args, kwargs) if numbers else None
+
+
+def adaptive_max(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """To an open number of results."""
+    given = dict(zip(("input", "output_size", "return_indices"), args)) | dict(kwargs)
+    x, size = given.get("input"), given.get("output_size")
+    dims = int(name[-2])
+    if not isinstance(x, TensorValue) or x.fake.dim() <= dims or not x.fake.is_contiguous():
+        return None
+    sides = list(size.parts()) if isinstance(size, SequenceValue) else [size] * dims
+    if len(sides) != dims or not open_numbers([each for each in sides if each is not None]):
+        return None
+    if any(type(each) is Constant and each.cls is not int for each in sides):
+        return None  # None: as many as there are
+    indices = given.get("return_indices", Constant(False)).truth(tx)
+    found = tx.call_python(sized.adaptive_max_pool, [x, TupleValue([*map(_known, sides)])])
+    return found if indices else found.get_item(tx, _ZERO)
+
+
+def _known(value: Value | None) -> Value:
+    assert value is not None
+    return value
+
+
+def covariance(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """Without weights, of which torch reads the sum: by sizes alone."""
+    given = dict(zip(("input", "correction"), args)) | dict(kwargs)
+    x, correction = given.get("input"), given.get("correction", Constant(1))
+    if not isinstance(x, TensorValue) or len(args) > 2 or given.keys() - {"input", "correction"}:
+        return None
+    if not x.fake.dtype.is_floating_point or not 1 <= x.fake.dim() <= 2:
+        return None
+    if type(correction) is not Constant or not x.fake.shape[-1] > correction.value:
+        return None  # torch warns of it
+    return tx.call_python(sized.cov if name == "cov" else sized.corrcoef, args, kwargs)
 
 
 def _says_nothing(key: str, value: Value) -> bool:
