@@ -15,13 +15,14 @@ the other; a system that fails is a row that says so.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,7 @@ def _train(
     """Losses, seconds of each step, those in which the process was busy, peak bytes."""
     torch.manual_seed(0)
     model = WRAPS[wrap](size, device, compile_it)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(_by_kind(model.parameters()), lr=1e-4)
     own = 0 if wrap == TENSOR_PARALLEL else dist.get_rank()  # whose ranks share their batches
     made = torch.Generator().manual_seed(1 + own)
     half = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -213,6 +214,14 @@ def _train(
         losses.append(loss.item())
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
     return losses, seconds, host, peak
+
+
+def _by_kind(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
+    """Groups of parameters of one class: torch 2.11 steps none of plain and distributed ones."""
+    found: dict[type, list[nn.Parameter]] = {}
+    for each in parameters:
+        found.setdefault(type(each.data), []).append(each)
+    return [{"params": group} for group in found.values()]
 
 
 def _wait(device: torch.device) -> None:
@@ -249,6 +258,9 @@ def _rank(rank: int, run: Run, meeting: str, results: Any) -> None:
         chosen = {name: compile_it for name, compile_it in found if name in run.systems}
         expected: list[float] = []
         for name, compile_it in chosen.items():
+            gc.collect()  # what the system before held is no part of this one's peak
+            if kind == "cuda":
+                torch.cuda.empty_cache()
             try:
                 losses, seconds, busy, peak = _train(
                     wrap, compile_it, SIZES[run.size], device, steps

@@ -201,8 +201,8 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
         with late, without_autocast():  # whatever is in force around the forward pass
             leaves = [leaf for _, leaf in wanted]
             grads = _gradients(tracer, effects.ends, leaves, tangents)
-        for given, value in zip(tangents, values, strict=True):
-            if current_value(given) is not value:
+        for given, node in zip(tangents, nodes, strict=True):
+            if _not_detached(tracer.node_of(current_value(given))) is not node:
                 raise refusal("AO0170")
         writes = late.results()
         by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
@@ -232,6 +232,13 @@ def backward_part(effects: Effects, sparse: Sequence[Use]) -> BackwardPart:
     tracer.dependence = None
     grads_of = [dependence.of(None if n is None else n.meta["val"]) for n in grad_nodes]
     return replace(known, presences=dependence.presences, grads_of=grads_of)
+
+
+def _not_detached(node: fx.Node) -> fx.Node:
+    """What a value was before it was detached in place, which writes to no memory."""
+    while node.target is torch.ops.aten.detach.default:
+        (node,) = node.all_input_nodes
+    return node
 
 
 def _unread_collectives(

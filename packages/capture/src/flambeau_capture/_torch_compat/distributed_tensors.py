@@ -33,6 +33,17 @@ def is_distributed(value: object) -> bool:
     return module is not None and issubclass(type(value), module.DTensor)
 
 
+def answers_by(kind: type) -> tuple[int, ...]:
+    """What decides, besides its arguments, how a class of tensors answers operators: which of them
+    a context such as `loss_parallel` has taken over, and whether plain operands are copies."""
+    module = sys.modules.get(DISTRIBUTED_TENSORS)
+    if module is None or not issubclass(kind, module.DTensor):
+        return ()
+    dispatcher = module.DTensor._op_dispatcher
+    implicit = int(dispatcher._allow_implicit_replication)
+    return (implicit, *map(id, dispatcher._custom_op_handlers.values()))
+
+
 def is_parameter(value: object) -> bool:
     return isinstance(value, torch.nn.Parameter)
 
