@@ -1,4 +1,4 @@
-"""Contexts that change how distributed tensors answer operators: around a call, in turn with none."""
+"""Contexts that change how distributed tensors answer operators: within, without, in turn."""
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh

@@ -53,15 +53,15 @@ class PlacedCall:
     communicates is waited for: when, is for the compiler of the graph to say."""
 
     def __init__(self, method: Callable[..., Any], given: dict[str, Any]) -> None:
-        self._method, self._given = method, given
+        self._method, self.given = method, given
         self.__name__ = self.__qualname__ = method.__name__
         self.__module__ = __name__
 
     def __call__(self, tensor: torch.Tensor) -> Any:
-        return self._method(tensor, **self._given)
+        return self._method(tensor, **self.given)
 
     def __repr__(self) -> str:
-        return f"{self.__name__}({', '.join(f'{k}={v}' for k, v in self._given.items())})"
+        return f"{self.__name__}({', '.join(f'{k}={v}' for k, v in self.given.items())})"
 
 
 def placed_call(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> PlacedCall | None:
