@@ -5,7 +5,8 @@
 
 In: a number of processes, which communicate by gloo on CPUs and by NCCL on GPUs. Out: a table: for
 each way to wrap (DDP around what is compiled or in it, FSDP2 with compiled blocks or whole, with
-its gathers in the graph, whole steps, tensor parallelism) and each system the median step, the time
+its gathers in the graph, whole steps, tensor parallelism, and the same of rows that are gathered and
+scattered, as they are or in chunks) and each system the median step, the time
 in which the host was busy, the losses' distance from eager's, the first step, the peak memory of
 rank 0.
 Invariant: all systems train the same weights on the same batches, in the same processes, one after
@@ -33,6 +34,7 @@ import torch.multiprocessing as processes
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -159,6 +161,27 @@ def tensor_parallel(size: Size, device: torch.device, compile_it: Callable[[Any]
     return compile_it(model)
 
 
+def by_rows(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """Each rank's own rows, gathered for the feed-forward layers by columns and rows, and scattered
+    after them; gradients of what each rank has whole are summed as they come."""
+    model = Decoder(size).to(device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    plan = {
+        "up": ColwiseParallel(input_layouts=Shard(0)),
+        "down": RowwiseParallel(output_layouts=Shard(0)),
+    }
+    for block in model.blocks:
+        parallelize_module(block, mesh, plan)
+    for each in model.parameters():
+        if not isinstance(each.data, DTensor):
+            each.register_post_accumulate_grad_hook(_summed)
+    return compile_it(model)
+
+
+def _summed(parameter: nn.Parameter) -> None:
+    dist.all_reduce(parameter.grad)
+
+
 def fsdp2_plain(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
     """The sharded model as it is: its step is compiled."""
     return fsdp2(size, device, lambda forward: forward)
@@ -174,6 +197,7 @@ OWN_OPTIONS: dict[str, dict[str, Any]] = {
     "fsdp2 gathered": {"capture.gather_parameters": True},
     "fsdp2 step": {"capture.gather_parameters": True},
     "ddp step": {"capture.sum_gradients": True},
+    "sequence chunks": {"inductor.chunk_products": True},
 }
 """What ours is told, by the way to wrap."""
 WRAPS: dict[str, Callable[..., Any]] = {
@@ -185,6 +209,8 @@ WRAPS: dict[str, Callable[..., Any]] = {
     "fsdp2 step": fsdp2_plain,
     "ddp step": ddp_plain,
     TENSOR_PARALLEL: tensor_parallel,
+    "sequence": by_rows,
+    "sequence chunks": by_rows,
 }
 
 
