@@ -5,10 +5,9 @@
 
 In: a number of processes, which communicate by gloo on CPUs and by NCCL on GPUs. Out: a table: for
 each way to wrap (DDP around what is compiled or in it, FSDP2 with compiled blocks or whole, with
-its gathers in the graph, whole steps, tensor parallelism, and the same of rows that are gathered and
-scattered, as they are or in chunks) and each system the median step, the time
-in which the host was busy, the losses' distance from eager's, the first step, the peak memory of
-rank 0.
+its gathers in the graph, whole steps, tensor parallelism, and the same of rows that are gathered
+and scattered, as they are or in chunks) and each system the median step, the time in which the host
+was busy, the losses' distance from eager's, the first step, the peak memory of rank 0.
 Invariant: all systems train the same weights on the same batches, in the same processes, one after
 the other; a system that fails is a row that says so.
 """

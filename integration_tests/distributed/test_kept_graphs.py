@@ -76,12 +76,12 @@ def _writes(compiled, mesh):
 PROGRAMS = {"block": _blocks, "placements": _placements, "losses": _losses, "writes": _writes}
 
 
-def _run(folder, rank):
+def _run(folder, shared, names, rank):
     """What each program gives, beside eager; whether its graphs are from the disk, or why not."""
-    os.environ["FLAMBEAU_CACHE_DIR"] = os.path.join(folder, f"rank{rank}")
+    os.environ["FLAMBEAU_CACHE_DIR"] = os.path.join(folder, "all" if shared else f"rank{rank}")
     mesh, found = init_device_mesh("cpu", (2,)), {}
-    for name, program in PROGRAMS.items():
-        made = []
+    for name in names:
+        program, made = PROGRAMS[name], []
 
         def compiled(function, made=made):
             made.append(flambeau.compile(function, fullgraph=True))
@@ -90,18 +90,34 @@ def _run(folder, rank):
         wanted, given = program(lambda function: function, mesh), program(compiled, mesh)
         torch.testing.assert_close(given, wanted, rtol=1e-5, atol=1e-6, msg=name)
         records = [each for run in made for each in flambeau.report(run).records]
-        found[name] = [
-            (each.from_disk, each.not_cached, str(each.cache_faults)) for each in records
-        ]
+        found[name] = [(x.from_disk, x.not_cached, bool(x.cache_faults)) for x in records]
     return found
 
 
 def test_a_second_process_compiles_nothing(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    run = functools.partial(_run, str(tmp_path))
+    run = functools.partial(_run, str(tmp_path), False, (*PROGRAMS,))
     for folder, warm in ((first, False), (second, True)):
         folder.mkdir()
         for found in two_ranks(run, folder):
             for name, graphs in found.items():
                 assert graphs, name
-                assert graphs == [(warm, "", "()")] * len(graphs), (name, warm, graphs)
+                assert graphs == [(warm, "", False)] * len(graphs), (name, warm, graphs)
+
+
+def _changed(folder):
+    """Change what every entry says; how many there were."""
+    found = [*folder.rglob("program.json")]
+    for each in found:
+        each.write_bytes(each.read_bytes()[:-9] + b"123456789")
+    return len(found)
+
+
+def test_a_shared_folder_that_is_broken_is_mended(tmp_path):
+    run = functools.partial(_run, str(tmp_path), True, ("block",))
+    for name, warm in (("first", False), ("broken", False), ("mended", True)):
+        (tmp_path / name).mkdir()
+        if name == "broken":
+            assert _changed(tmp_path / "all") == 2  # an entry for each place in the mesh
+        for found in two_ranks(run, tmp_path / name):
+            assert [each[:2] for each in found["block"]] == [(warm, "")], name

@@ -1,4 +1,4 @@
-"""Products in chunks give each rank what it had: graphs are drawn, and run for all ranks at once."""
+"""Products in chunks give each rank what it had: drawn graphs, run for all ranks at once."""
 
 from __future__ import annotations
 

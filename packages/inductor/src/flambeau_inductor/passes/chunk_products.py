@@ -101,6 +101,8 @@ def _gathered(node: fx.Node) -> _Case | None:
     wait = _wait_of(node, ALL_GATHER)
     if wait is None or not _is_known(node.args[0], wait):
         return None
+    given: Any = node.args[0]
+    ranks: Any = node.args[1]
     matrices = [each for each in wait.users if _is_flat(each, wait)]
     for left in (wait, *matrices):
         for product in filter(_is_product, left.users):
@@ -109,8 +111,8 @@ def _gathered(node: fx.Node) -> _Case | None:
                 continue
             others = len(wait.users) > 1 or len(left.users) > 1
             again = _bytes(product) + _bytes(wait) * others
-            rows = int(value_of(node.args[0]).shape[0])
-            return _Case(node, wait, product, int(node.args[1]), rows, _bytes(wait), 2 * again)
+            rows = int(value_of(given).shape[0])
+            return _Case(node, wait, product, ranks, rows, _bytes(wait), 2 * again)
     return None
 
 
@@ -144,9 +146,9 @@ def _scattered(node: fx.Node) -> _Case | None:
             return None
     if not _is_product(product) or not _is_known(_matrices(product)[0], product):
         return None
-    rows, rest = divmod(int(value_of(given).shape[0]), int(node.args[2]))
+    ranks: Any = node.args[2]
+    rows, rest = divmod(int(value_of(given).shape[0]), ranks)
     again = _bytes(_matrices(product)[0]) + _bytes(wait)
-    ranks = int(node.args[2])
     return None if rest else _Case(node, wait, product, ranks, rows, _bytes(given), 2 * again)
 
 
@@ -185,7 +187,9 @@ class _Builder:
     def __init__(self, graph: fx.Graph, before: fx.Node) -> None:
         self._graph, self._before = graph, before
 
-    def add(self, target: Any, args: tuple[Any, ...], shape: Sequence[int], like: fx.Node) -> Any:
+    def add(
+        self, target: Any, args: tuple[Any, ...], shape: Sequence[int], like: fx.Node
+    ) -> fx.Node:
         with self._graph.inserting_before(self._before):
             node = self._graph.call_function(target, args)
         node.meta = {**like.meta, "val": value_of(like).new_empty(shape)}
