@@ -1,5 +1,5 @@
-"""Attention over a sequence that is spread over ranks: torch's context parallelism, and rings that a
-program writes out, compiled beside eager."""
+"""Attention over a sequence that is spread over ranks: context parallelism of torch, and rings
+that a program writes out, compiled beside eager."""
 
 import torch
 import torch.distributed as dist
@@ -95,7 +95,7 @@ def _attended(rank):
 
 def test_rings_that_are_written_out_are_right(tmp_path):
     for found in two_ranks(_attended, tmp_path):
-        for name, (both, graphs, said, faults, whole) in found.items():
+        for name, (both, _, _, faults, whole) in found.items():
             assert faults == (), name
             torch.testing.assert_close(both[0][0], whole, msg=name)
             for each in both[1:]:

@@ -18,6 +18,7 @@ from torch import fx
 _TENSORS = "torch.distributed.tensor"
 _PLACEMENTS = f"{_TENSORS}.placement_types"
 _SPECS = f"{_TENSORS}._dtensor_spec"
+_DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 #: what says all of a placement, by the name of its class
 _OF_PLACEMENTS: Mapping[str, tuple[str, ...]] = {
     "Shard": ("dim",),
@@ -65,7 +66,7 @@ def distributed_data(value: Any) -> Any:
     if value is None or type(value) in (bool, int, str):
         return value
     if isinstance(value, torch.dtype):
-        return {"dtype": str(value).removeprefix("torch.")}
+        return {"dtype": str(value)}
     if is_mesh(value):
         return {"mesh": mesh_text(value)}
     kind = type(value)
@@ -89,7 +90,7 @@ def distributed_from(data: Any, meshes: Mapping[str, Any]) -> Any:
         return data
     ((kind, content),) = data.items()
     if kind == "dtype":
-        return getattr(torch, content)
+        return _DTYPES[content]
     if kind == "mesh":
         return meshes[content]
     if kind == "placement":

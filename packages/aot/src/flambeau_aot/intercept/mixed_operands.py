@@ -45,10 +45,10 @@ def _unwrapped(value: torch.Tensor) -> torch.Tensor:
 def _with_history(value: torch.Tensor) -> Any:
     if _unwrapped(value) is value:
         return value
-    return _Unwrapped.apply(value)  # type: ignore[no-untyped-call]
+    return _WithoutWrapper.apply(value)  # type: ignore[no-untyped-call]
 
 
-class _Unwrapped(torch.autograd.Function):
+class _WithoutWrapper(torch.autograd.Function):
     """What a functional tensor stands for, as part of the autograd graph."""
 
     @staticmethod

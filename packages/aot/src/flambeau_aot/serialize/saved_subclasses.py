@@ -59,7 +59,7 @@ class _Cannot(dict[str, Any]):
         self.why = why
 
     def items(self) -> Any:
-        """Asked for by whoever writes it."""
+        """Called by whoever writes it."""
         raise CannotSave(self.why)
 
 

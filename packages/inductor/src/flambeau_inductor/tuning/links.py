@@ -23,7 +23,7 @@ STARTS = 16
 class Link:
     """latency: seconds that a call takes however small it is. rate: bytes a second of one process.
     copy_rate: bytes a second that memory is copied at. product_rate: operations a second of a
-    product beside it, of a device that has no tuning of its own; 0 where it has."""
+    product meanwhile, of a device that has no tuning of its own; 0 where it has."""
 
     latency: float
     rate: float

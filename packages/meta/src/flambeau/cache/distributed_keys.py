@@ -1,4 +1,4 @@
-"""What a key says of distributed tensors, and of the calls that place them.
+"""Keys of distributed tensors, and of the calls that place them.
 
 In: an input, a target of a captured graph. Out: text, the same in every process of one place in one
 mesh. Invariant: meshes are in it with their ranks, groups and this process's place; what has no
