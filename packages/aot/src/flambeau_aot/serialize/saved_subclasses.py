@@ -1,4 +1,4 @@
-"""What is around a program of plain tensors, where its own are distributed: data, and again.
+"""Saved form of what is around a plain program whose tensors are distributed: data, and again.
 
 In: an `Unwrapped` program. Out: data of JSON's kinds; from these and the graph it is of, the call
 around a restored plain program. Invariant: only torch's distributed tensors have a form; meshes are
