@@ -5,9 +5,9 @@
 
 In: a number of processes, which communicate by gloo on CPUs and by NCCL on GPUs. Out: a table: for
 each way to wrap (DDP around what is compiled or in it, FSDP2 with compiled blocks or whole, with
-its gathers in the graph, whole steps, tensor parallelism) and each system the median step, the time
-in which the host was busy, the losses' distance from eager's, the first step, the peak memory of
-rank 0.
+its gathers in the graph, whole steps, tensor parallelism, and the same of rows that are gathered
+and scattered, as they are or in chunks) and each system the median step, the time in which the host
+was busy, the losses' distance from eager's, the first step, the peak memory of rank 0.
 Invariant: all systems train the same weights on the same batches, in the same processes, one after
 the other; a system that fails is a row that says so.
 """
@@ -15,13 +15,14 @@ the other; a system that fails is a row that says so.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ import torch.multiprocessing as processes
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -158,6 +160,27 @@ def tensor_parallel(size: Size, device: torch.device, compile_it: Callable[[Any]
     return compile_it(model)
 
 
+def by_rows(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """Each rank's own rows, gathered for the feed-forward layers by columns and rows, and scattered
+    after them; gradients of what each rank has whole are summed as they come."""
+    model = Decoder(size).to(device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    plan = {
+        "up": ColwiseParallel(input_layouts=Shard(0)),
+        "down": RowwiseParallel(output_layouts=Shard(0)),
+    }
+    for block in model.blocks:
+        parallelize_module(block, mesh, plan)
+    for each in model.parameters():
+        if not isinstance(each.data, DTensor):
+            each.register_post_accumulate_grad_hook(_summed)
+    return compile_it(model)
+
+
+def _summed(parameter: nn.Parameter) -> None:
+    dist.all_reduce(parameter.grad)
+
+
 def fsdp2_plain(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
     """The sharded model as it is: its step is compiled."""
     return fsdp2(size, device, lambda forward: forward)
@@ -173,6 +196,7 @@ OWN_OPTIONS: dict[str, dict[str, Any]] = {
     "fsdp2 gathered": {"capture.gather_parameters": True},
     "fsdp2 step": {"capture.gather_parameters": True},
     "ddp step": {"capture.sum_gradients": True},
+    "sequence chunks": {"inductor.chunk_products": True},
 }
 """What ours is told, by the way to wrap."""
 WRAPS: dict[str, Callable[..., Any]] = {
@@ -184,6 +208,8 @@ WRAPS: dict[str, Callable[..., Any]] = {
     "fsdp2 step": fsdp2_plain,
     "ddp step": ddp_plain,
     TENSOR_PARALLEL: tensor_parallel,
+    "sequence": by_rows,
+    "sequence chunks": by_rows,
 }
 
 
@@ -193,7 +219,7 @@ def _train(
     """Losses, seconds of each step, those in which the process was busy, peak bytes."""
     torch.manual_seed(0)
     model = WRAPS[wrap](size, device, compile_it)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(_by_kind(model.parameters()), lr=1e-4)
     own = 0 if wrap == TENSOR_PARALLEL else dist.get_rank()  # whose ranks share their batches
     made = torch.Generator().manual_seed(1 + own)
     half = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -213,6 +239,14 @@ def _train(
         losses.append(loss.item())
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
     return losses, seconds, host, peak
+
+
+def _by_kind(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
+    """Groups of parameters of one class: torch 2.11 steps none of plain and distributed ones."""
+    found: dict[type, list[nn.Parameter]] = {}
+    for each in parameters:
+        found.setdefault(type(each.data), []).append(each)
+    return [{"params": group} for group in found.values()]
 
 
 def _wait(device: torch.device) -> None:
@@ -249,6 +283,9 @@ def _rank(rank: int, run: Run, meeting: str, results: Any) -> None:
         chosen = {name: compile_it for name, compile_it in found if name in run.systems}
         expected: list[float] = []
         for name, compile_it in chosen.items():
+            gc.collect()  # what the system before held is no part of this one's peak
+            if kind == "cuda":
+                torch.cuda.empty_cache()
             try:
                 losses, seconds, busy, peak = _train(
                     wrap, compile_it, SIZES[run.size], device, steps

@@ -1,5 +1,7 @@
 """Merged collectives: one call in the place of several, with the bits that they gave."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -84,3 +86,45 @@ def _different(rank):
 def test_ranks_with_other_graphs_raise_where_theirs_are_merged(tmp_path):
     for said in two_ranks(_different, tmp_path):
         assert "calls (" in said and "dist.all_reduce(x)" in said
+
+
+CHUNKED = {"inductor.chunk_products": True}
+
+
+def _block(rank, x, up, down):
+    """Rows that are gathered, multiplied, and scattered again."""
+    whole = functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD)
+    made = (whole @ up).relu() @ down
+    return functional.reduce_scatter_tensor_autograd(made, "sum", 0, dist.group.WORLD)
+
+
+def _chunks(rank):
+    """Results, gradients and calls of collectives of a large block and of a small one."""
+    found = []
+    for rows, width in ((2048, 512), (8, 4)):
+        made = torch.Generator().manual_seed(rank)
+        sizes = ((rows, width), (width, 64), (64, width))
+        drawn = [torch.randn(*size, generator=made) / size[1] ** 0.5 for size in sizes]
+        for options in (None, {}, CHUNKED):
+            given = [each.clone().requires_grad_() for each in drawn]
+            run, said = partial(_block, rank), 0
+            if options is not None:
+                run = flambeau.compile(run, fullgraph=True, options=options)
+            out = run(*given)
+            out.square().mean().backward()
+            if options is not None:
+                records = flambeau.report(run).records
+                names = [each for record in records for each in record.externs.items()]
+                said = sum(count for name, count in names if _starts(name))
+            found.append(([out.detach(), *(each.grad for each in given)], said))
+    return found
+
+
+def test_products_in_chunks_are_those_of_eager(tmp_path):
+    for large, plain, chunked, small, same, kept in two_ranks(_chunks, tmp_path):
+        for eager, *compiled in ((large, plain, chunked), (small, same, kept)):
+            for given, _ in compiled:
+                for one, other in zip(given, eager[0], strict=True):
+                    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        assert plain[1] == same[1] == kept[1] == 4
+        assert chunked[1] >= 8

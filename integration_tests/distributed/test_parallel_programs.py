@@ -204,7 +204,7 @@ def _pipeline(schedule, compiled, rank):
 PARTIAL = functools.partial
 TWO = {
     **{plan: (PARTIAL(_planned, plan), [1], "") for plan in PLANS},
-    "parallel loss": (_parallel_loss, [0], "AO0041"),
+    "parallel loss": (_parallel_loss, [1], ""),
     "experts by counts": (PARTIAL(_experts, _by_counts), None, "FB0002"),
     "experts": (PARTIAL(_experts, _equally), [1], ""),
     "pipeline": (PARTIAL(_pipeline, pipelining.ScheduleGPipe), [1], ""),

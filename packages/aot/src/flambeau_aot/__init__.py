@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flambeau_aot.serialize.lazy_retrace import restore_graph as restore_graph
     from flambeau_aot.serialize.lazy_retrace import static_tensors as static_tensors
     from flambeau_aot.serialize.saved_program import *  # noqa: F403
+    from flambeau_aot.serialize.saved_subclasses import distributed_text as distributed_text
     from flambeau_aot.training_step import *  # noqa: F403
 
     default_partition = save_all  # noqa: F405
@@ -50,6 +51,7 @@ _HOMES = {
     "runtime.codegen": "boxed",
     "serialize.lazy_retrace": "restore_graph static_tensors",
     "serialize.saved_program": "CannotSave Stored decoded encoded restore stored_from",
+    "serialize.saved_subclasses": "distributed_text",
     "training_step": "AotStep aot_step",
 }
 """The public names, by module."""

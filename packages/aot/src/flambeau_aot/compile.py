@@ -41,6 +41,7 @@ from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime.unneeded_derivatives import refuse_upstream
 from flambeau_aot.runtime_plan import RuntimePlan
 from flambeau_aot.serialize.saved_program import Stored
+from flambeau_aot.serialize.saved_subclasses import with_subclasses
 from flambeau_aot.simplify import simplify
 from flambeau_aot.subclasses import unwrapped
 
@@ -152,7 +153,8 @@ class Pipeline:
             plain.inputs.clear()  # their history would look like a graph of the program's
             parts = (inner.report, inner.joint, inner.halves, inner.forward, inner.backward)
             training = inner.joint is None or inner.joint.training
-            return Compiled(plain.around(inner, training), *parts)
+            stored = with_subclasses(inner.stored, plain)
+            return Compiled(plain.around(inner, training), *parts, stored=stored)
         seconds: dict[str, float] = {}
         classes = self.options.classify
         grad_mode, surroundings = torch.is_grad_enabled(), ambient()

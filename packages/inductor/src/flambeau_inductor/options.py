@@ -141,6 +141,12 @@ class Options:
     must have the same graphs, and go on having them: one that breaks its own between two members,
     to print a loss, starts other collectives than the rest."""
 
+    chunk_products: bool = False
+    """Products of what is gathered over ranks, and products that are scattered over them, are in
+    chunks, of which one is multiplied while the next is on its way (asynchronous tensor
+    parallelism), where that is faster by the models of link and machine. All ranks of a group must
+    have the same graphs, on devices of one kind."""
+
     overlap_memory: float = 0.25
     """How much more memory, as a share of what the graph takes without, collectives that start
     early and are waited for late may take (see `flambeau_inductor.schedule.communication`)."""

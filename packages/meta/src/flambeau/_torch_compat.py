@@ -128,6 +128,14 @@ def local_part(tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
     return tensor._local_tensor, all(each.is_replicate() for each in tensor.placements)  # type: ignore[attr-defined]
 
 
+def dispatch_of_distributed() -> str:
+    """What has taken over operators of distributed tensors; whether plain operands are copies."""
+    dispatcher: Any = sys.modules["torch.distributed.tensor"].DTensor._op_dispatcher
+    handlers = dispatcher._custom_op_handlers.items()
+    lines = sorted(f"{op}: {each.__module__}.{each.__qualname__}" for op, each in handlers)
+    return "\n".join([*lines, f"implicit: {dispatcher._allow_implicit_replication}"])
+
+
 # --- symbolic sizes -------------------------------------------------------------------------------
 
 

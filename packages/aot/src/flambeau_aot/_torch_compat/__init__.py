@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 from flambeau_aot._torch_compat.autograd import *  # noqa: F403
 from flambeau_aot._torch_compat.batches import *  # noqa: F403
+from flambeau_aot._torch_compat.distributed_tensors import *  # noqa: F403
 from flambeau_aot._torch_compat.fakes import *  # noqa: F403
 from flambeau_aot._torch_compat.functional import *  # noqa: F403
 from flambeau_aot._torch_compat.fused_steps import *  # noqa: F403

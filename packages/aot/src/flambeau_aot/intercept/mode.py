@@ -37,6 +37,7 @@ from flambeau_aot.intercept.inplace import (
     write_to_list,
     write_to_several_lists,
 )
+from flambeau_aot.intercept.mixed_operands import gradients_of_the_class, is_mixed, of_the_class
 from flambeau_aot.intercept.registry import ANSWERS, ARGUMENTS, Call, Interception, answered
 from flambeau_aot.intercept.strides import lay_out_again
 from flambeau_aot.refusals import refusal
@@ -61,12 +62,18 @@ class InterceptMode(TorchFunctionMode):
         trace = self.trace
         trace.tracer.regions.look()
         trace.tracer.views.refuse_stale((*args, *(kwargs or {}).values()))
-        result = self._call(func, args, kwargs or {})
+        result = self._called(func, args, kwargs or {})
         trace.tracer.views.made(result)
         trace.tracer.regions.called(func, args, result)
         if trace.stays_without_grad and torch.is_grad_enabled():
             raise refusal("AO0058")
         return result
+
+    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not is_mixed((args, kwargs)):
+            return self._call(func, args, kwargs)
+        gradients_of_the_class((args, kwargs))
+        return of_the_class(self._call(func, args, kwargs))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         trace, call = self.trace, Call(func, args, kwargs)

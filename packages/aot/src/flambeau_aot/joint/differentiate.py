@@ -206,8 +206,8 @@ def backward_part(
             alive = [order for order in range(len(tangents)) if order not in spent]
             ends, starts = ([own[at] for at in alive] for own in (effects.ends, tangents))
             grads = _gradients(tracer, ends, leaves, starts) if alive else [None] * len(leaves)
-        for given, value in zip(tangents, values, strict=True):
-            if current_value(given) is not value:
+        for given, node in zip(tangents, nodes, strict=True):
+            if _not_detached(tracer.node_of(current_value(given))) is not node:
                 raise refusal("AO0170")
         writes = late.results()
         by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
@@ -237,6 +237,13 @@ def backward_part(
     tracer.dependence = None
     grads_of = [dependence.of(None if n is None else n.meta["val"]) for n in grad_nodes]
     return replace(known, presences=dependence.presences, grads_of=grads_of)
+
+
+def _not_detached(node: fx.Node) -> fx.Node:
+    """What a value was before it was detached in place, which writes to no memory."""
+    while node.target is torch.ops.aten.detach.default:
+        (node,) = node.all_input_nodes
+    return node
 
 
 def _unread_collectives(

@@ -27,9 +27,11 @@ from flambeau_aot._torch_compat import (
     answers_natively,
     assume,
     current_backward_sequence,
+    current_value,
     decomposes_itself,
     derivative_fills_in_place,
     expression_of,
+    functional_tensor,
     functionalized_again,
     has_subclass,
     in_other_fakes,
@@ -105,6 +107,14 @@ class Attempt:
     accumulate: bool = False
     written_late: frozenset[int] = frozenset()
     forbids_hooks: bool = False
+
+
+def _functional(value: torch.Tensor) -> torch.Tensor:
+    return functional_tensor(value) if isinstance(value, FakeTensor) else value
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    return current_value(value) if is_functional(value) else value
 
 
 class JointTracer(TorchDispatchMode):
@@ -227,22 +237,37 @@ class JointTracer(TorchDispatchMode):
             return func(*args, **kwargs)
         self.grad_was_enabled |= torch.is_grad_enabled()
         if has_subclass(types):
-            if any(map(answers_natively, types)):
-                self._answers_natively = True
-                return NotImplemented
-            with functionalized_again(), self:
-                for owner in types:
-                    if has_subclass((owner,)):
-                        answer = owner.__torch_dispatch__(func, types, args, kwargs)
-                        if answer is not NotImplemented:
-                            return answer
-            return NotImplemented
+            return self._of_subclass(func, types, args, kwargs)
         if self._answers_natively and any(map(is_functional, tensors_in((args, kwargs)))):
             with functionalized_again(), self:
                 return func(*args, **kwargs)
         # reads of fakes from here on are no calls of the program's: modes need not see them
         with torch._C.DisableTorchFunction():
             return self._answer(func, args, kwargs)
+
+    def _of_subclass(
+        self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What a class of tensors makes of an operator. It may write to what it computes of plain
+        operands, which functionalization has unwrapped: they are wrapped again for it."""
+        native = any(map(answers_natively, types))
+        self._answers_natively |= native
+        plain = [x for x in tensors_in((args, kwargs)) if isinstance(x, FakeTensor)]
+        if plain and not func._schema.is_mutable:
+            given, named = map_tensors((args, kwargs), _functional)
+            if native:
+                with self:
+                    return map_tensors(func(*given, **named), _plain)
+            args, kwargs = given, named
+        if native:
+            return NotImplemented
+        with functionalized_again(), self:
+            for owner in types:
+                if has_subclass((owner,)):
+                    answer = owner.__torch_dispatch__(func, types, args, kwargs)
+                    if answer is not NotImplemented:
+                        return map_tensors(answer, _plain) if plain else answer
+        return NotImplemented
 
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator of the program, recorded."""

@@ -164,11 +164,12 @@ def raising(effects: Effects, history: History, reached: Reached) -> tuple[Raisi
 
 
 def spent(
-    effects: Effects, history: History, reached: Reached, freed: Sequence[FreedInside]
+    effects: Effects, history: History, reached: Reached, derivatives: Sequence[Raising]
 ) -> frozenset[int]:
     """The tangents that lead to no input but through what the program has freed: a backward pass
     from one of them raises before it computes anything, so nothing of it is recorded."""
     places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
+    freed = [each for each in derivatives if each.message == FREED_MESSAGE]
     raising = {(tangent, at) for each in freed for tangent in each.tangents for at in each.primals}
     found = {tangent for tangent, _ in raising}
     for node, _ in history:

@@ -297,7 +297,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     freed = freed_with(effects, history, reached)
     raise_when_run = raising(effects, history, reached)
     with _python_forms(environment is not None, attempt.decompositions):
-        found = backward_part(effects, sparse, spent(effects, history, reached, gone))
+        found = backward_part(effects, sparse, spent(effects, history, reached, raise_when_run))
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise refusal("AO0053")

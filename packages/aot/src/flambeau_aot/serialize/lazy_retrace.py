@@ -26,6 +26,7 @@ from flambeau_aot.runtime.saved_values import DerivativeCall
 from flambeau_aot.runtime.single_run import Gradient
 from flambeau_aot.runtime_plan import SymbolPlace
 from flambeau_aot.serialize.saved_program import Stored, restore
+from flambeau_aot.serialize.saved_subclasses import restore_around
 from flambeau_aot.sizes import Sized, TensorLayout, has_symbols, is_symbolic, sized
 
 Recompile = Callable[[Sequence[Any]], Compiled]
@@ -114,6 +115,8 @@ def restore_graph(
 ) -> Compiled:
     """A stored program of `gm`, whose tensors it is bound to."""
     program = of_graph_module(gm, stored.report.name)
+    if stored.around is not None:
+        return restore_around(stored, program, gm, inputs, forward, backward)
     stand_ins = program.symbolic or (None,) * len(inputs)
     symbols = [_symbol(stand_ins[each.position], each) for each in stored.plan.inputs.symbols]
     remembered = tuple(

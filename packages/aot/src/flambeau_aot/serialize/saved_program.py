@@ -41,7 +41,8 @@ class Stored:
 
     arguments: how many a call has. constants: tensors that the trace found in the program, bound
     after its own static ones. shield: whether a call without derivatives runs with grad disabled.
-    backward, crossing: None without a backward part.
+    backward, crossing: None without a backward part. around: what is around a program whose tensors
+    are distributed, as data (`saved_subclasses`).
     """
 
     plan: plans.RuntimePlan
@@ -54,6 +55,7 @@ class Stored:
     backward: Contract | None = None
     crossing: Crossing | None = None
     higher: HigherOrder | None = None
+    around: dict[str, Any] | None = None
 
     def data(self) -> dict[str, Any]:
         """All but the constants, of JSON's kinds. Raises CannotSave."""
@@ -88,6 +90,8 @@ def restore(
     arguments that share memory in another way.
     """
     count = stored.plan.inputs.static - len(stored.constants)
+    if stored.around is not None:
+        raise AotError("a program of distributed tensors is restored with the graph it is of")
     if len(static) != count:
         raise AotError(f"the program has {count} parameters and buffers, given are {len(static)}")
     bound = BoundPlan(stored.plan, [*static, *stored.constants], stored.arguments)

@@ -100,6 +100,7 @@ def without_torch_function(target: Any) -> Any:
             return perform(target, args, kwargs)
 
     call.__name__ = target if isinstance(target, str) else getattr(target, "__name__", "call")
+    call.performs = target  # type: ignore[attr-defined] # what a key of the graph says of it
     return call
 
 

@@ -33,6 +33,17 @@ def is_distributed(value: object) -> bool:
     return module is not None and issubclass(type(value), module.DTensor)
 
 
+def answers_by(kind: type) -> tuple[int, ...]:
+    """What decides, besides its arguments, how a class of tensors answers operators: which of them
+    a context such as `loss_parallel` has taken over, and whether plain operands are copies."""
+    module = sys.modules.get(DISTRIBUTED_TENSORS)
+    if module is None or not issubclass(kind, module.DTensor):
+        return ()
+    dispatcher = module.DTensor._op_dispatcher
+    implicit = int(dispatcher._allow_implicit_replication)
+    return (implicit, *map(id, dispatcher._custom_op_handlers.values()))
+
+
 def is_parameter(value: object) -> bool:
     return isinstance(value, torch.nn.Parameter)
 
@@ -42,15 +53,15 @@ class PlacedCall:
     communicates is waited for: when, is for the compiler of the graph to say."""
 
     def __init__(self, method: Callable[..., Any], given: dict[str, Any]) -> None:
-        self._method, self._given = method, given
+        self._method, self.given = method, given
         self.__name__ = self.__qualname__ = method.__name__
         self.__module__ = __name__
 
     def __call__(self, tensor: torch.Tensor) -> Any:
-        return self._method(tensor, **self._given)
+        return self._method(tensor, **self.given)
 
     def __repr__(self) -> str:
-        return f"{self.__name__}({', '.join(f'{k}={v}' for k, v in self._given.items())})"
+        return f"{self.__name__}({', '.join(f'{k}={v}' for k, v in self.given.items())})"
 
 
 def placed_call(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> PlacedCall | None:

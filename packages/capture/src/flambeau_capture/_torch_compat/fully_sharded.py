@@ -5,7 +5,7 @@ target of a graph's node. Invariant: nothing is imported that the program has no
 target communicates are functional collectives, of the sizes and in the dtypes of torch's own. What
 the program has changed since the forward is examined again in the backward pass: torch's own code
 scatters then.
-Tried on torch 2.13.
+Tried on torch 2.11 and 2.13.
 """
 
 from __future__ import annotations
@@ -80,7 +80,17 @@ def begin_sharding(state: Any) -> None:
 
 def is_called_alone(state: Any) -> bool:
     """Whether a state is of one module, whose parameters are communicated together."""
-    return len(state._modules) == 1 and len(state._fsdp_param_groups) <= 1
+    return len(state._modules) == 1 and len(groups_of(state)) <= 1
+
+
+def groups_of(state: Any) -> list[tuple[str, int | None, Any]]:
+    """The groups of a state's parameters, each with the attribute that it is in and its place there
+    (None: it is the attribute itself, as in releases that know one group a state)."""
+    several = getattr(state, "_fsdp_param_groups", None)
+    if several is not None:
+        return [("_fsdp_param_groups", place, group) for place, group in enumerate(several)]
+    group = state._fsdp_param_group
+    return [] if group is None else [("_fsdp_param_group", None, group)]
 
 
 def places_of(module: Any, group: Any) -> Iterator[list[tuple[str, str]]]:
@@ -249,7 +259,7 @@ def _read_in_backward(group: Any) -> list[Any]:
     names = [name for name in (*PLAIN_GROUP, *GROUP_CHOICES) if name not in _OF_FORWARD]
     waiting = map(nothing_accumulated, group.fsdp_params)
     scattered_in = getattr(group.mesh_info, SCATTERED_IN, None)
-    return [*(getattr(group, name) for name in names), scattered_in, *waiting]
+    return [*(getattr(group, name, None) for name in names), scattered_in, *waiting]
 
 
 def _same(before: Any, now: Any) -> bool:

@@ -14,6 +14,7 @@ from torch import fx
 from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes import attention, epilogues
+from flambeau_inductor.passes.chunk_products import chunk_products
 from flambeau_inductor.passes.merge_collectives import merge_collectives
 from flambeau_inductor.passes.pad_products import pad_products
 from flambeau_inductor.passes.part_writes import merge_part_writes
@@ -68,6 +69,11 @@ PRIMITIVE_PASSES: tuple[GraphPass, ...] = (
         "merge_collectives",
         lambda graph, _: merge_collectives(graph),
         when=lambda options: options.merge_collectives,
+    ),
+    _pass(
+        "chunk_products",
+        lambda graph, _: chunk_products(graph),
+        when=lambda options: options.chunk_products,
     ),
 )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("links.json")
 
+NUMBERS = ("latency", "rate", "copy_rate", "product_rate")
 STARTS = 16
 """In a call that takes so many latencies, the latency is what merging can no longer save."""
 
@@ -21,11 +22,13 @@ STARTS = 16
 @dataclass(frozen=True, slots=True)
 class Link:
     """latency: seconds that a call takes however small it is. rate: bytes a second of one process.
-    copy_rate: bytes a second that memory is copied at."""
+    copy_rate: bytes a second that memory is copied at. product_rate: operations a second of a
+    product meanwhile, of a device that has no tuning of its own; 0 where it has."""
 
     latency: float
     rate: float
     copy_rate: float
+    product_rate: float = 0.0
 
     def seconds(self, size: int) -> float:
         """What a call of so many bytes takes."""
@@ -46,8 +49,7 @@ class Link:
 def _links() -> dict[str, Link]:
     rows = json.loads(FILE.read_text(encoding="utf-8"))["links"]
     return {
-        kind: Link(float(row["latency"]), float(row["rate"]), float(row["copy_rate"]))
-        for kind, row in rows.items()
+        kind: Link(*(float(row.get(name, 0)) for name in NUMBERS)) for kind, row in rows.items()
     }
 
 

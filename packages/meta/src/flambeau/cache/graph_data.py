@@ -52,14 +52,18 @@ class CannotKey(Exception):
     """A graph that the disk cache leaves alone, with what it holds."""
 
 
-def text_of(gm: fx.GraphModule) -> tuple[str, list[torch.Tensor]]:
+Called = Callable[[Any], str]
+"""The name of a function that a graph calls."""
+
+
+def text_of(gm: fx.GraphModule, called: Called) -> tuple[str, list[torch.Tensor]]:
     """The graph's text, a line a node, and the tensors that it reads as attributes."""
     tensors: list[torch.Tensor] = []
-    return "\n".join(map(repr, graph_data(gm, tensors, []))), tensors
+    return "\n".join(map(repr, graph_data(gm, tensors, [], called))), tensors
 
 
 def graph_data(
-    gm: fx.GraphModule, tensors: list[torch.Tensor], names: list[str]
+    gm: fx.GraphModule, tensors: list[torch.Tensor], names: list[str], called: Called | None = None
 ) -> Iterator[list[Any]]:
     """The nodes in order, each as `[op, target, args, kwargs]` of JSON's kinds, referred to by its
     number. Raises CannotKey.
@@ -75,9 +79,10 @@ def graph_data(
         if node.op == "call_module":
             raise CannotKey(f"a call of the module {node.target}")
         if node.op == "get_attr":
-            target = _attribute(gm, str(node.target), tensors, names)
+            target = _attribute(gm, str(node.target), tensors, names, called)
         elif node.op.startswith("call_"):
-            target = node.target if isinstance(node.target, str) else function(node.target)
+            target = node.target
+            target = target if isinstance(target, str) else (called or function)(target)
         args = [_value(item, numbers) for item in node.args]
         named = node.kwargs
         kwargs = named and {name: _value(item, numbers) for name, item in named.items()}
@@ -85,11 +90,15 @@ def graph_data(
 
 
 def _attribute(
-    gm: fx.GraphModule, target: str, tensors: list[torch.Tensor], names: list[str]
+    gm: fx.GraphModule,
+    target: str,
+    tensors: list[torch.Tensor],
+    names: list[str],
+    called: Called | None,
 ) -> dict[str, Any]:
     found = operator.attrgetter(target)(gm)
     if isinstance(found, fx.GraphModule):
-        return {"graph": list(graph_data(found, tensors, names))}
+        return {"graph": list(graph_data(found, tensors, names, called))}
     if not isinstance(found, torch.Tensor):
         raise CannotKey(f"the attribute {target}, a {type(found).__name__}")
     for place, known in enumerate(tensors):

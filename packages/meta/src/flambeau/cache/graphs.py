@@ -32,6 +32,7 @@ from torch import fx
 
 from flambeau import _torch_compat as compat
 from flambeau._torch_compat import is_view, modes_of_math
+from flambeau.cache import distributed_keys
 from flambeau.cache.graph_data import CannotKey, text_of
 from flambeau.cache.open_sizes import GraphSymbols, open_sizes
 from flambeau.choices import Choices
@@ -62,7 +63,7 @@ def graph_key(
         raise CannotKey("somebody looks at the stages (a trace, a debug folder)")
     if getattr(choices.inductor, "freezing", False):
         raise CannotKey("freezing, which compiles values of weights into the graph")
-    text, tensors = text_of(gm)
+    text, tensors = text_of(gm, distributed_keys.called)
     _refuse_shared([*tensors, *inputs])
     described: list[str] = []
     first: dict[int, int] = {}
@@ -75,6 +76,8 @@ def graph_key(
         left_open = sizes.described(stand_in) if sizes and has_symbols(stand_in) else None
         described.append(f"{place}: {metadata(item, left_open)}")
     parts: dict[str, str] = {}
+    if placed := distributed_keys.dispatch(gm, [*tensors, *inputs]):
+        parts["distributed"] = placed
     if sizes is not None:
         sizes.refuse_others(gm)
         parts["sizes"] = sizes.text()
@@ -106,6 +109,8 @@ def metadata(item: Any, sizes: str | None = None) -> str:
             return f"{type(item).__name__} {sizes}" if sizes else repr(encoded(item))
         except CannotSave:
             raise CannotKey(f"an input of the class {type(item).__name__}") from None
+    if distributed_keys.is_distributed(item):
+        return f"{distributed_keys.around(item)}: {metadata(compat.local_part(item)[0])}"
     if type(item) not in PLAIN_TENSORS:
         raise CannotKey(f"a tensor of the class {type(item).__name__}")
     if item.layout != torch.strided or item.is_quantized or item.is_conj() or item.is_neg():
@@ -152,7 +157,7 @@ def _options(choices: Choices) -> str:
 def _refuse_shared(items: Sequence[Any]) -> None:
     """How inputs overlap decides what is compiled where one of them is written to."""
     holders: dict[int, Any] = {}
-    for item in items:
+    for item in (compat.local_part(each)[0] for each in items):
         if type(item) not in PLAIN_TENSORS or not item.numel():
             continue
         if item._is_zerotensor() or item.layout != torch.strided:

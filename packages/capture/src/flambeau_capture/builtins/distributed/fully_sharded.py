@@ -79,17 +79,26 @@ def _pre_forward(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if any(each.fake.device.type != real._device.type for each in _tensors(given)):
         raise _refused("that is given tensors of another device")
     if not is_none(tx.get_attr(policy, "param_dtype")):
-        cast = tx.call(tx.get_attr(state, "_cast_forward_inputs"), [given, named], {})
+        cast = tx.call(_method(tx, state, "_cast_forward_inputs"), [given, named], {})
         given, named = cast.parts()  # type: ignore[attr-defined]
-    groups = tx.get_attr(state, "_fsdp_param_groups")
-    for place in range(len(real._fsdp_param_groups)):
-        _gather(tx, module, groups.get_item(tx, Constant(place)), real._fsdp_param_groups[place])
+    for name, place, group in compat.groups_of(real):
+        found = tx.get_attr(state, name)
+        own = found if place is None else found.get_item(tx, Constant(place))
+        _gather(tx, module, own, group)
     return TupleValue([given, named])
+
+
+def _method(tx: Tracer, state: Value, name: str) -> Value:
+    if not hasattr(state.real, name):  # type: ignore[attr-defined]
+        raise _refused("with dtypes of its own, which this torch casts to in its hooks")
+    return tx.get_attr(state, name)
 
 
 def _assume(tx: Tracer, value: Value, wanted: dict[str, Any]) -> None:
     """Attributes that are guarded; one that is otherwise ends the graph before the call."""
     for name, plain in wanted.items():
+        if not hasattr(value.real, name):  # type: ignore[attr-defined]
+            continue  # this torch has no such choice
         found = tx.get_attr(value, name)
         real = found.real if hasattr(found, "real") else found.as_python()
         if isinstance(real, enum.Enum):
@@ -191,7 +200,7 @@ def _post_forward(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     module.gathered.clear()
     if is_none(tx.get_attr(tx.get_attr(state, "_mp_policy"), "output_dtype")):
         return output
-    return tx.call(tx.get_attr(state, "_cast_output_dtype"), [output], {})
+    return tx.call(_method(tx, state, "_cast_output_dtype"), [output], {})
 
 
 for _name, _handler in {compat.GATHERS: _pre_forward, compat.SCATTERS: _post_forward}.items():

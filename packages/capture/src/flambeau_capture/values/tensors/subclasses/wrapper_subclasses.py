@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import operator
 import types
+from functools import partial
 from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, ClosureCell, GlobalOf, Source
+from flambeau_capture.source import Attr, ClosureCell, ConstantSource, GlobalOf, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.objects.attributes import assume_entry, assume_special_methods
@@ -174,6 +175,9 @@ def assume_class(tx: Tracer, kind: type) -> None:
                 _assume(tx, ClosureCell(itself(function), place), cell.cell_contents)
     for table in found.tables:
         tx.guard(itself(table, "table"), "CALL", _AsRead(table), "has what it had")
+    if answers := compat.answers_by(kind):
+        read = partial(compat.answers_by, kind)
+        tx.guard(ConstantSource(read, "answers_by"), "ANSWER", answers)
 
 
 def _assume(tx: Tracer, source: Source, value: Any) -> None:
