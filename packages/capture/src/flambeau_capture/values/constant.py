@@ -109,7 +109,9 @@ class Constant(KnownObject):
             known = getattr(key, "payload", None) is not None
             if not (known or key.special(tx, "__index__")):
                 self.unknown(f"subscript {key.describe()}")
-            index = tx.index_of(key)
+            if not isinstance(self.value, str | bytes | range):
+                refuse(tx, operator.getitem, self, key)
+            index = tx.index_of(key, partial(operator.getitem, self.value[:0]))
         return tx.wrap_new(evaluate(tx, operator.getitem, self.value, index))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
