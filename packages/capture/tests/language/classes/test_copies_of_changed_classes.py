@@ -15,7 +15,7 @@ def made(kind):
     """A class of its own."""
 
     class Slotted:
-        __slots__ = ("a", "b", "__c")
+        __slots__ = ("__c", "a", "b")
 
         def __init__(self):
             self.a, self.b, self.__c = 2, 1.5, [3]
