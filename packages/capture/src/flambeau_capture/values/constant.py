@@ -18,6 +18,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.guards.equality import same
+from flambeau_capture.polyfills import formatting
 from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import (
     Args,
@@ -150,6 +151,13 @@ class Constant(KnownObject):
         except NotConcrete as error:
             if name in _REFLECTED and len(args) == 1:
                 return Constant(NotImplemented)
+            fields = None
+            if name == "format" and type(self.value) is str:
+                fields = formatting.fields_of(self.value, len(args), kwargs)
+            if fields is not None:
+                names, named = tx.wrap_new(tuple(kwargs)), tx.new_tuple([*kwargs.values()])
+                given = [tx.wrap_new(fields), tx.new_tuple([*args]), names, named]
+                return tx.call_python(formatting.formatted, given, {})
             refuse_unknown(tx, method, args, kwargs)
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
         return tx.wrap_new(evaluate(tx, method, *plain, **named))

@@ -29,7 +29,7 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.numbers.ranges import is_certain, limits
-from flambeau_capture.values.tensors.refused_calls import operator_name, refusal
+from flambeau_capture.values.tensors.refused_calls import operator_name, refusal, refused_by_kernel
 from flambeau_capture.values.tensors.registrations import guard_registrations
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
@@ -350,6 +350,9 @@ def _tried(tx: Tracer, target: Any, args: Any, kwargs: Any) -> Any:
     to the program here; what it says each time is left to the operator as eager runs it."""
     graph, frame = tx.graph, tx.caller(1)
     result = graph.run(target, args, kwargs)
+    refused = refused_by_kernel(tx, target, args, kwargs)
+    if refused is not None:
+        raise refused
     said = graph.warned
     if operator_name(target) in _SPREADS and _of_too_few(args, kwargs, result):
         if not tx.options.nopython:  # eager's kernel warns, which fake tensors do not run
