@@ -107,8 +107,9 @@ class Constant(KnownObject):
                 raise NotConcrete(key.describe())
             index = key.as_python()
         except NotConcrete:
-            known = getattr(key, "payload", None) is not None
-            if not (known or key.special(tx, "__index__")):
+            known = getattr(key, "payload", None) is not None or key.special(tx, "__index__")
+            by_class = any("__index__" in vars(kind) for kind in key.cls.__mro__)
+            if not known and (by_class or key.cls is slice):
                 self.unknown(f"subscript {key.describe()}")
             if not isinstance(self.value, str | bytes | range):
                 refuse(tx, operator.getitem, self, key)

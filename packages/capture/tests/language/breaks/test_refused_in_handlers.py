@@ -133,7 +133,7 @@ def test_what_is_refused_by_a_function_of_the_programs_is_not_tried_apart():
 def test_operators_refuse_tensors_of_open_sizes_in_one_graph(symbol):
     space: dict = {}
     wrong = ", ".join(
-        f"attempt(lambda: {left} {symbol} {right})"
+        f"attempt(lambda: ({left}) {symbol} ({right}))"
         for left, right in (("x", "None"), ("x", "x"), ("x > 0", "x < 1"), ("x", "b'a'"))
     )
     exec(f"def program(x, attempt): return x + 1, {wrong}", space)

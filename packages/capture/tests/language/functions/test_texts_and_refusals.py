@@ -22,7 +22,7 @@ FORMATS = {
     "attributes and items": lambda one: "{0.items[1][0]} {0!r:>7} {x:a{y}}".format(one, x=one, y=2),
     "numbering": lambda one: f"{one}{one:b}{{}}",
     "no attribute": lambda one: f"{one.other}",
-    "a proxy": lambda one: f"{types.MappingProxyType({1: one})!r} {types.MappingProxyType({1: 2})}",
+    "a proxy": lambda one: f"{types.MappingProxyType({1: 'a'})!r} {types.MappingProxyType({1: 2})}",
 }
 REFUSED = {
     "range": lambda one: range(iter([1]), one),
@@ -93,7 +93,7 @@ def test_an_order_of_clocks_is_asked_by_the_running_code(capture):
 def test_a_deleted_variable_of_a_closure_is_missed(capture):
     def program(x):
         try:
-            del k
+            del k  # noqa: F821
         except UnboundLocalError as error:
             return x + 1, str(error), lambda: k
         k = 2
