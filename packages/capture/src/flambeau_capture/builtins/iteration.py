@@ -126,8 +126,12 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(range)
 def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    kept = (SymbolValue, TensorValue)
-    bounds = [a if isinstance(a, kept) else Constant(index_of(tx, a)) for a in args]
+    bounds = [*args]
+    for place, bound in enumerate(args):
+        if isinstance(bound, TensorValue):
+            break  # by which the call ends the graph
+        if not isinstance(bound, SymbolValue):
+            bounds[place] = Constant(index_of(tx, bound))
     try:
         return evaluate_call(tx, range, bounds, kwargs)
     except Break as error:
