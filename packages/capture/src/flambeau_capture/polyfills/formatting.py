@@ -1,18 +1,18 @@
 """Polyfill of `str.format`.
 
 In: the fields of a format string (`fields_of`), the arguments. Out: the text. Invariant: attributes
-and items are asked for, and values formatted, in the order of the fields.
+and items are read, and values formatted, in the order of the fields.
 """
 
 from __future__ import annotations
 
-import _string
 import string
 from collections.abc import Iterable
 from typing import Any
 
-#: the text before a field, the argument's place or name, what is asked of it, the conversion, and
-#: the fields of the specification
+_STRING: Any = vars(string)["_string"]  # what `string.Formatter` calls
+#: the text before a field, the argument's place or name, its attributes and items, the conversion,
+#: and the fields of the specification
 Fields = tuple[tuple[Any, ...], ...]
 
 
@@ -27,7 +27,7 @@ def fields_of(text: str, count: int, names: Iterable[str]) -> Fields | None:
             if field is None:
                 found.append((literal, None, (), None, ()))
                 continue
-            first, rest = _string.formatter_field_name_split(field)
+            first, rest = _STRING.formatter_field_name_split(field)
             if not isinstance(first, str) or first == "":
                 styles.add(first == "")
                 first = next(numbers) if first == "" else first

@@ -46,7 +46,7 @@ def taken(tx: Tracer, python: Any, args: Args, kwargs: Kwargs) -> tuple[list[Val
         asked = name in how and numbers == (how[name] is _indexed)
         return how[name](tx, arg) if asked else arg
 
-    for numbers in (True, False):  # an iterable is asked when all numbers have been
+    for numbers in (True, False):  # an iterable is iterated when all numbers are known
         named = zip(itertools.chain(names, itertools.cycle(rest)), args)
         args = [take(name, arg, numbers) for name, arg in named]
         kwargs = {name: take(name, kwargs[name], numbers) for name in kwargs}

@@ -39,7 +39,7 @@ def refused_by_kernel(
     tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Exception | None:
     """What the handler of the program gets of an operator of the language that has no kernel for
-    its tensors, which fake tensors do not tell."""
+    its tensors, which fake tensors do not show."""
     if getattr(target, "__module__", "") != "_operator" or not tx.is_handled():
         return None
     raised = _raised_by_eager(target, args, kwargs)
