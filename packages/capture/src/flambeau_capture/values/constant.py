@@ -156,9 +156,9 @@ class Constant(KnownObject):
             if name == "format" and type(self.value) is str:
                 fields = formatting.fields_of(self.value, len(args), kwargs)
             if fields is not None:
-                names, named = tx.wrap_new(tuple(kwargs)), tx.new_tuple([*kwargs.values()])
-                given = [tx.wrap_new(fields), tx.new_tuple([*args]), names, named]
-                return tx.call_python(formatting.formatted, given, {})
+                parts = [tx.wrap_new(fields), tx.new_tuple([*args]), tx.wrap_new(tuple(kwargs))]
+                parts.append(tx.new_tuple([*kwargs.values()]))
+                return tx.call_python(formatting.formatted, parts, {})
             refuse_unknown(tx, method, args, kwargs)
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
         return tx.wrap_new(evaluate(tx, method, *plain, **named))

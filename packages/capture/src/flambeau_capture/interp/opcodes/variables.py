@@ -129,8 +129,8 @@ def store_fast(frame: Frame, instruction: Instruction) -> None:
     if value is NULL or isinstance(value, BorrowedCell):
         frame.variables.pop(name, None)
         if name in frame.cells:
-            given_back = isinstance(value, BorrowedCell)
-            frame.cells[name] = value.cell if given_back else _new_cell(frame, name)
+            own = value.cell if isinstance(value, BorrowedCell) else _new_cell(frame, name)
+            frame.cells[name] = own
     else:
         frame.variables[name] = value
 
