@@ -272,7 +272,7 @@ def _walk(
         inner = [(f"[{number}]", item) for number, item in enumerate(value)]
         inner += [(f".{k}", v) for k, v in getattr(value, "__dict__", {}).items()]
     elif isinstance(value, set | frozenset):
-        yield path, f"{kind} {sorted(map(repr, value))}"
+        yield path, f"{kind} {sorted(_unplaced(repr(item)) for item in value)}"
         return
     elif isinstance(value, types.FunctionType):
         inner = [(".defaults", value.__defaults__), (".dict", dict(value.__dict__))]

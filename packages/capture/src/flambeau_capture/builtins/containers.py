@@ -31,7 +31,7 @@ from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.call_rules import answers, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict, ProxyValue, ReadOnly
-from flambeau_capture.values.objects.attributes import find_in_class
+from flambeau_capture.values.objects.attributes import assume_entry, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -232,6 +232,8 @@ def _instance(
     tx: Tracer, value: ObjectValue, part: Any, memo: dict[int, Value] | None = None
 ) -> Value:
     own = "__copy__" if memo is None else "__deepcopy__"
+    for name in (own, "__new__", *_HOOKS, "__getnewargs__", "__getnewargs_ex__"):
+        assume_entry(tx, value.cls, name)
     hook = find_in_class(value.cls, own)
     kept = memo is not None and value.instance_get(tx, own) is not None
     if kept or python_method(value.cls, own) is not None:
@@ -257,10 +259,12 @@ def _instance(
             raise Break("FB0005", f"copy of {value.describe()}, which has its own {name}")
         if value.special(tx, "__new__") or value.special(tx, "__init__"):  # by which it is made
             raise Break("FB0005", f"copy of {value.describe()}, by {name} of a built-in class")
+    if value.special(tx, "__new__"):
+        raise Break("FB0005", f"copy of {value.describe()}, which its own __new__ makes")
     asked = [name for name in _READ_BY_COPYING if value.special(tx, name)]
     if asked and value.payload is not None:
         raise Break("FB0005", f"copy of {value.describe()}, by its own {asked[0]}")
-    slots = [*_slots(value.cls)]
+    slots = [*_slots(tx, value.cls)]
     by_state = bool(slots) and (value.payload is not None or value.special(tx, "__setattr__"))
     if isinstance(value, ModuleValue | ExceptionValue) or by_state:
         raise Break("FB0005", f"copy of {value.describe()}")
@@ -282,12 +286,22 @@ def _instance(
     return made
 
 
-def _slots(kind: type) -> Iterator[str]:
+def _slots(tx: Tracer, kind: type) -> Iterator[str]:
     """The slots of a class and its bases, by the names that they have there."""
     for owner in kind.__mro__:
-        for name, found in vars(owner).items():
-            if isinstance(found, types.MemberDescriptorType) and "__slots__" in vars(owner):
-                yield name
+        named = vars(owner).get("__slots__", ())
+        for name in [named] if isinstance(named, str) else [*named]:
+            private = name.startswith("__") and not name.endswith("__")
+            key = f"_{owner.__name__.lstrip('_')}{name}" if private else name
+            if key in ("__dict__", "__weakref__"):
+                continue
+            assume_entry(tx, kind, key)
+            found = find_in_class(kind, key)
+            if found is None or not isinstance(found[1], types.MemberDescriptorType):
+                raise Break("FB0005", f"copy by the slot {key!r} of {kind.__name__}, now another")
+            if key in getattr(tx.heap.find(found[0]), "written", ()):
+                raise Break("FB0019", f"the slot {key!r} of {kind.__name__} is another by now")
+            yield key
 
 
 def _by_hooks(tx: Tracer, value: ObjectValue, part: Any, memo: dict[int, Value] | None) -> Value:

@@ -38,6 +38,7 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import answers, breaks, handles
 from flambeau_capture.values.functions.methods import MethodValue
+from flambeau_capture.values.objects.attribute_dicts import ProxyValue
 from flambeau_capture.values.objects.attributes import (
     ask,
     assume_special_methods,
@@ -421,6 +422,9 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
         raise Break("FB0009", f"text of {value.describe()}")  # which has an address
     if isinstance(value, MadeObject):
         return value.text(tx, method)
+    if isinstance(value, ProxyValue):
+        shown = text_of(tx, value.inner, method)
+        return shown if method == "__str__" else f"mappingproxy({shown})"
     with needing("FB0003", lambda error: f"text of {error}"):
         plain = value.as_python()
     return str(evaluate(tx, str if method == "__str__" else repr, plain))

@@ -59,6 +59,7 @@ from flambeau_capture.values.objects.attributes import call_special, find_in_cla
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made_objects import MadeObject
 from flambeau_capture.values.special_methods import SpecialMethods
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 MADE_INSIDE.update(
@@ -128,7 +129,12 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(range)
 def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    bounds = [Constant(index_of(tx, a)) if isinstance(a, ObjectValue) else a for a in args]
+    bounds = [*args]
+    for place, bound in enumerate(args):
+        if isinstance(bound, TensorValue):
+            break  # by which the call ends the graph
+        if not isinstance(bound, SymbolValue):
+            bounds[place] = Constant(index_of(tx, bound))
     try:
         return evaluate_call(tx, range, bounds, kwargs)
     except Break as error:
@@ -144,13 +150,16 @@ def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ZipIterator([arg.iterate(tx) for arg in args], strict)
 
 
+def _enumerate(tx: Tracer, iterable: Value, start: Value) -> Value:
+    first = index_of(tx, start)
+    return EnumerateIterator(iterable.iterate(tx), first)
+
+
 spread(
     {
         map: lambda tx, fn, *items: MapIterator(fn, [each.iterate(tx) for each in items]),
         filter: lambda tx, fn, items: FilterIterator(fn, items.iterate(tx)),
-        enumerate: lambda tx, iterable, start=_ZERO: EnumerateIterator(
-            iterable.iterate(tx), constant_of(start)
-        ),
+        enumerate: lambda tx, iterable, start=_ZERO: _enumerate(tx, iterable, start),
         sorted: lambda tx, items, **how: ListValue(sort_values(tx, unpack(tx, items, True), how)),
         itertools.chain: lambda tx, *items: ChainIterator(list(items)),
         itertools.chain.from_iterable: lambda tx, items: ChainIterator(unpack(tx, items)),

@@ -19,12 +19,13 @@ from flambeau_capture.builtins.operator_tables import (
     of_built_ins,
 )
 from flambeau_capture.builtins.operators import binary, identical, unary
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.made_objects import MadeObject, act
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -70,7 +71,15 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for side, name in ((left, "__divmod__"), (right, "__rdivmod__")):
         if find_in_class(side.cls, name) is None:
             refuse(tx, divmod, *args)
-    return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
+    known = all(isinstance(side, MadeObject | Constant) for side in (left, right))
+    if known and any(isinstance(side, MadeObject) for side in (left, right)):
+        return act(tx, divmod, [left, right])
+    try:
+        return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
+    except UserError:
+        if isinstance(left, Constant) and isinstance(right, Constant):
+            evaluate(tx, divmod, left.value, right.value)  # in its own words
+        raise
 
 
 @handles(pow)

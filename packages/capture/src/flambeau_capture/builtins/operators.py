@@ -129,6 +129,9 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
             assert left.source is not None and right.source is not None
             tx.guard_alias(left.source, right.source)
             return True
+    for side in (left, right):
+        if isinstance(side, Reading):
+            side.unknown("identity")
     _ = left.cls, right.cls  # the answer rests on what they are
     if isinstance(left, TupleValue) and isinstance(right, TupleValue):
         if left.cls is tuple and right.cls is tuple and not left.parts() and not right.parts():
@@ -192,12 +195,19 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
             raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
         return Constant(identical(tx, left, right) == (symbol == "=="))
     by_text = symbol in ("%", "*") and (_is_text(left) or _is_text(right))
-    if _is_plain(left) and _is_plain(right) and not by_text:
+    sides = zip((left, right), OPERATORS[symbol][1:])
+    if not by_text and all(_is_plain(side) or _lacks(side, method) for side, method in sides):
         refuse(tx, asked or symbol, left, right)
     raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
 
 
-_PLAIN = (ObjectValue, Constant)
+def _lacks(value: Value, method: str) -> bool:
+    """Whether no class of a value has a method, but `object`, which answers nothing."""
+    found = find_in_class(value.cls, method)
+    return found is None or found[0] is object
+
+
+_PLAIN = (ObjectValue, Constant, DictValue)  # which decline what is of another kind
 
 
 def _is_plain(value: Value) -> bool:
@@ -438,7 +448,8 @@ def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> V
         return Constant(not equal.truth(tx)) if known else Constant(True)
     refused = find_in_class(left.cls, name) is None
     refused |= isinstance(left, DictValue) and symbol in ("<", "<=", ">", ">=")
-    refused &= isinstance(right, (*kinds, SequenceValue, *_PLAIN))
+    known = isinstance(right, (*kinds, SequenceValue, *_PLAIN))
+    refused &= known or _lacks(right, OPERATORS[symbol][2])
     found = Constant(NotImplemented) if refused else left.call_method(tx, name, [right], {})
     if declined(found):
         if symbol in ("==", "!="):

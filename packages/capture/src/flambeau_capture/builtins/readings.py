@@ -18,6 +18,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, objects_of
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.call_rules import (
     RULES,
@@ -80,14 +81,14 @@ class ExistingStream(OpaqueValue):
         super().__init__(real, source)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name in _DRAWS and name not in vars(self.real):
+        if name in _OF_STREAMS and name not in vars(self.real):
             return BoundMethod(self, name)
         return super().get_attr(tx, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name not in _DRAWS or name in vars(self.real):
+        if name not in _OF_STREAMS or name in vars(self.real):
             return super().call_method(tx, name, args, kwargs)
-        return _drawn_by_method(getattr(random.Random, name), tx, [self, *args], kwargs)
+        return _OF_STREAMS[name](getattr(random.Random, name), tx, [self, *args], kwargs)
 
 
 @wraps_type(random.Random)
@@ -102,6 +103,24 @@ def _drawn_by_method(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0005", describe_call(fn, args))
     trial = partial(fn, random.Random(0))
     return _reading(tx, fn, trial, args[1:], kwargs, args[0])
+
+
+def _seeded(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A stream starts again from a number: what is drawn later is drawn after that."""
+    if not args or not isinstance(args[0], ExistingStream):
+        raise Break("FB0005", describe_call(fn, args))
+    plain, named = objects_of(args[1:], kwargs)
+    if not all(type(each) in (int, float, str, bytes) for each in (*plain, *named.values())):
+        raise Break("FB0005", describe_call(fn, args))
+    like = fn(random.Random(0), *plain, **named)
+    Reading(tx, fn, args, like, f"random.{fn.__name__}", kwargs)
+    return Constant(None)
+
+
+_OF_STREAMS: dict[str, Callable[..., Value]] = {
+    **dict.fromkeys(_DRAWS, _drawn_by_method),
+    "seed": _seeded,
+}
 
 
 def _rule(handler: Callable[..., Value]) -> CallRule:
@@ -132,9 +151,9 @@ _STREAMS_OF_NUMPY: dict[type, Callable[[int], Any]] = (
 )
 _OF_NUMPY: type | None = None if np is None else type(np.random.RandomState.rand)
 RULES.update({fn: _rule(partial(_clock, fn)) for fn in _CLOCKS})
-for _name in _DRAWS:
+for _name, _handler in _OF_STREAMS.items():
     _method = getattr(random.Random, _name)
-    RULES[_method] = _rule(partial(_drawn_by_method, _method))
+    RULES[_method] = _rule(partial(_handler, _method))
 for _kind in _STREAMS_OF_NUMPY:
     for _name in _DRAWS_OF_NUMPY:
         _method = getattr(_kind, _name, None)

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import reprlib
+import statistics
 import string
 import sys
 import time
@@ -432,5 +433,6 @@ pure(
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
     typing.get_origin, typing.get_args,
     _STRING.formatter_parser,
-    json.dumps, json.loads, ast.literal_eval,
+    json.dumps, json.loads, ast.literal_eval, os.path.normpath,
+    vars(statistics)["_normal_dist_inv_cdf"],
 )  # fmt: skip

@@ -45,6 +45,8 @@ class Cached:
                 key = (*key, _MARK, *item)
         if self._typed:
             key = (*key, *[type(one) for one in args], *[type(one) for one in kwargs.values()])
+        elif len(key) == 1 and type(args[0]) in (int, str):
+            key = args[0]  # which differs from an equal argument of another class
         found = self._answers.get(key, _NOTHING)
         if found is not _NOTHING:
             self._hits += 1

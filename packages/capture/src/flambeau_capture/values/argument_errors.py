@@ -26,7 +26,7 @@ from flambeau_capture.identity import compares_itself, is_heap_type, known_in
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, refuse_unknown
 from flambeau_capture.values.stand_ins import name_in_errors
-from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
+from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_operator
 
 
 class _Argument:
@@ -214,6 +214,7 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
         return
     try:
         fn(*given, **named)
+        _check_signs(tx, fn, args, kwargs)
     except (TypeError, ValueError, OverflowError) as error:
         of_items = fn not in _OF_ANY or fn is operator.indexOf
         if not isinstance(error, TypeError) and of_items:
@@ -223,6 +224,27 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
         tx.raise_error(type(error), *error.args)
     except Exception:
         return  # of a value, or of an empty container: the handler says which
+
+
+def _check_signs(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
+    """Raise what a function raises of numbers that are left open, where that depends on signs."""
+    for number in (*args, *kwargs.values()):
+        if not isinstance(number, SymbolValue) or number.cls is not int or fn not in _OF_ANY:
+            continue
+
+        def call(tried: int, number: Value = number) -> None:
+            def given(arg: Value) -> Any:
+                return tried if arg is number else _sample_by_name(arg)
+
+            fn(*map(given, args), **{name: given(arg) for name, arg in kwargs.items()})
+
+        try:
+            call(0)
+            call(-1)
+        except ValueError:
+            positive = symbol_operator(tx, ">", number, Constant(0))
+            if positive is None or not positive.truth(tx):
+                call(number.value)
 
 
 @refuse_unknown.by

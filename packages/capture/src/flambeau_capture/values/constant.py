@@ -18,6 +18,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.guards.equality import same
+from flambeau_capture.polyfills import formatting
 from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import (
     Args,
@@ -106,10 +107,13 @@ class Constant(KnownObject):
                 raise NotConcrete(key.describe())
             index = key.as_python()
         except NotConcrete:
-            known = getattr(key, "payload", None) is not None
-            if not (known or key.special(tx, "__index__")):
+            known = getattr(key, "payload", None) is not None or key.special(tx, "__index__")
+            by_class = any("__index__" in vars(kind) for kind in key.cls.__mro__)
+            if not known and (by_class or key.cls is slice):
                 self.unknown(f"subscript {key.describe()}")
-            index = tx.index_of(key)
+            if not isinstance(self.value, str | bytes | range):
+                refuse(tx, operator.getitem, self, key)
+            index = tx.index_of(key, partial(operator.getitem, self.value[:0]))
         return tx.wrap_new(evaluate(tx, operator.getitem, self.value, index))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
@@ -148,6 +152,13 @@ class Constant(KnownObject):
         except NotConcrete as error:
             if name in _REFLECTED and len(args) == 1:
                 return Constant(NotImplemented)
+            fields = None
+            if name == "format" and type(self.value) is str:
+                fields = formatting.fields_of(self.value, len(args), kwargs)
+            if fields is not None:
+                parts = [tx.wrap_new(fields), tx.new_tuple([*args]), tx.wrap_new(tuple(kwargs))]
+                parts.append(tx.new_tuple([*kwargs.values()]))
+                return tx.call_python(formatting.formatted, parts, {})
             refuse_unknown(tx, method, args, kwargs)
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
         return tx.wrap_new(evaluate(tx, method, *plain, **named))

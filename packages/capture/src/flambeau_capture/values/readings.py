@@ -16,11 +16,15 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Kwargs, NotConcrete, Tracer, Unreconstructible, Value
 from flambeau_capture.values.constant import Constant
 
-_NUMBERS = (int, float)
+_NUMBERS = (int, float, bool)
 _OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 
 
@@ -91,8 +95,8 @@ class Reading(Value):
 
 
 def reading_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
-    """A sum, difference or product of numbers of which one is a reading, which does nothing else
-    and raises nothing; None: it is an operation of a class."""
+    """A sum, difference, product or order of numbers of which one is a reading, which does nothing
+    else and raises nothing; None: it is an operation of a class."""
     sides = [left, right]
     if not all(type(side) in (Reading, Constant) for side in sides):
         return None

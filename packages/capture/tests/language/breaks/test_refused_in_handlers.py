@@ -127,3 +127,27 @@ def test_what_is_refused_by_a_function_of_the_programs_is_not_tried_apart():
     x = torch.ones(3)
     assert_same(flambeau_capture.compile(program)(x), (x, "no"))
     assert calls == [1]
+
+
+@pytest.mark.parametrize("symbol", ["+", "-", "@", "%", "<<", "|", "<"])
+def test_operators_refuse_tensors_of_open_sizes_in_one_graph(symbol):
+    space: dict = {}
+    wrong = ", ".join(
+        f"attempt(lambda: ({left}) {symbol} ({right}))"
+        for left, right in (("x", "None"), ("x", "x"), ("x > 0", "x < 1"), ("x", "b'a'"))
+    )
+    exec(f"def program(x, attempt): return x + 1, {wrong}", space)
+
+    def attempt(run):
+        try:
+            run()
+        except Exception as error:
+            return type(error).__name__, str(error)
+        return None
+
+    compiled = flambeau_capture.compile(space["program"], backend="eager")
+    for size in (3, 4, 5):
+        x = torch.ones(size)
+        assert_same(compiled(x, attempt), space["program"](x, attempt))
+    records = compiler_of(compiled).records
+    assert (len(records.graphs), records.breaks) == (2, [])

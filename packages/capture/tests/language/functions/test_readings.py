@@ -159,6 +159,17 @@ def test_a_stream_that_is_seeded_in_the_function_starts_there(capture, same):
     both(fn, capture(fn), same)
 
 
+def test_a_stream_is_seeded_in_one_graph(capture, same):
+    def fn(t, log):
+        log.append(random.random())
+        random.seed(len(log))
+        log.append(random.random())
+        STREAM.seed("again")
+        return t * 2, STREAM.randint(0, 9), log[-1] < 2
+
+    both(fn, capture(fn, nopython=True), same)
+
+
 def test_a_graph_that_raises_has_drawn_nothing(capture, same):
     def fn(t, log):
         log.append(random.random())

@@ -7,6 +7,7 @@ make it otherwise.
 
 from __future__ import annotations
 
+import collections
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +17,11 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, declined, refuse
 from flambeau_capture.values.base import Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.stand_ins import stand_in
 from flambeau_capture.values.tensors.existing_tensors import SubclassTensor
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -75,7 +77,11 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
             refuse(tx, asked, left, right)
     try:
         found = graph_call(tx, "call_function", fn, [left, right], {})
-    except UserError:
+    except UserError as error:
+        named = other.cls in _AS_OTHERS and symbol != "*"
+        if named and issubclass(error.value.cls, TypeError):
+            given = [s.cls() if s is other else stand_in(s.cls) for s in (left, right)]
+            evaluate(tx, (IN_PLACE if asked in IN_PLACE else OPERATORS)[asked][0], *given)
         if asked not in IN_PLACE:
             raise
         found = graph_call(tx, "call_function", IN_PLACE[asked][0], [left, right], {})  # its words
@@ -85,6 +91,10 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
         ):
             found.truth_known = _certain(fn, left, right.value)
     return found
+
+
+#: sequences that a graph is given as a list or a tuple
+_AS_OTHERS = (collections.deque, torch.Size)
 
 
 def _method(symbol: str, on_the_left: bool) -> str:

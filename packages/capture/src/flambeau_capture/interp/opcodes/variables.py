@@ -7,6 +7,7 @@ never reads anything of it, so nothing is guarded by it.
 from __future__ import annotations
 
 import builtins
+import types
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
@@ -20,7 +21,7 @@ from flambeau_capture.interp.later_reads import (
 )
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import UserError, Value
+from flambeau_capture.values.base import Unreconstructible, UserError, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.functions.variables import CellValue
@@ -79,7 +80,9 @@ def load_fast(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
     found = frame.variable(name)
     if found is None:
-        found = frame.cells.get(name)  # 3.13 loads a cell itself with LOAD_FAST
+        found = cell = frame.cells.get(name)  # 3.13 loads a cell itself with LOAD_FAST
+        if cell is not None:
+            cell.in_closure = True
     if found is None:
         unbound(frame, name)
     frame.push(found)
@@ -93,17 +96,41 @@ def unbound(frame: Frame, name: str) -> NoReturn:
 @opcode("LOAD_FAST_AND_CLEAR")
 def load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
-    found = frame.variable(name)
+    found: Any = frame.variable(name)
     frame.variables.pop(name, None)
+    cell = frame.cells.get(name)
+    if found is None and cell is not None:  # an inlined comprehension borrows its place
+        kept = cell.in_closure or cell.own or cell.source is not None
+        found = BorrowedCell(cell) if kept or cell.content is not None else None
+        frame.cells[name] = _new_cell(frame, name)
     frame.push(NULL if found is None else found)
+
+
+def _new_cell(frame: Frame, name: str, content: Value | None = None) -> CellValue:
+    return CellValue(content, name=name, tx=frame.tx, owner=frame.code)
+
+
+class BorrowedCell(Value):
+    """A cell of the frame, while an inlined comprehension has a variable of the same name."""
+
+    cls = types.CellType
+
+    def __init__(self, cell: CellValue) -> None:
+        self.cell = cell
+
+    def reconstruct(self, writer: Any) -> None:
+        raise Unreconstructible(self, f"{self.cell.name!r} is also a name of a comprehension")
 
 
 @opcode("STORE_FAST")
 def store_fast(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
     name = str(instruction.argval)
-    if value is NULL:
+    if value is NULL or isinstance(value, BorrowedCell):
         frame.variables.pop(name, None)
+        if name in frame.cells:
+            own = value.cell if isinstance(value, BorrowedCell) else _new_cell(frame, name)
+            frame.cells[name] = own
     else:
         frame.variables[name] = value
 
@@ -119,13 +146,14 @@ def delete_fast(frame: Frame, instruction: Instruction) -> None:
 def make_cell(frame: Frame, instruction: Instruction) -> None:
     name = str(instruction.argval)
     if name not in frame.cells:  # an inlined comprehension's own
-        found = frame.variables.pop(name, None)
-        frame.cells[name] = CellValue(found, name=name, tx=frame.tx, owner=frame.code)
+        frame.cells[name] = _new_cell(frame, name, frame.variables.pop(name, None))
 
 
 @opcode("LOAD_CLOSURE")
 def load_closure(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.cells[str(instruction.argval)])
+    cell = frame.cells[str(instruction.argval)]
+    cell.in_closure = True
+    frame.push(cell)
 
 
 @opcode("LOAD_DEREF")
@@ -137,15 +165,19 @@ def push_cell(frame: Frame, name: str) -> None:
     cell = frame.cells[name]
     content = cell.content
     if content is None:
-        if name in frame.code.co_freevars:
-            words = f"cannot access free variable '{name}' where it is not associated with a value"
-            _undefined(frame, name, f"{words} in enclosing scope")
-        unbound(frame, name)
+        unbound_cell(frame, name)
     if frame.tx.run_later:
         must_stay_in_cell(frame, name, frame.cells[name])
     if frame.tx.heap.reads is not None and cell.source is not None:
         frame.tx.heap.reads(frame.code, name, content)
     frame.push(content)  # type: ignore[arg-type]
+
+
+def unbound_cell(frame: Frame, name: str) -> NoReturn:
+    if name in frame.code.co_freevars:
+        words = f"cannot access free variable '{name}' where it is not associated with a value"
+        _undefined(frame, name, f"{words} in enclosing scope")
+    unbound(frame, name)
 
 
 @opcode("STORE_DEREF")
@@ -158,6 +190,8 @@ def delete_deref(frame: Frame, instruction: Instruction) -> None:
     cell = frame.cells[str(instruction.argval)]
     if cell.source is not None:
         raise Break("FB0019", f"deletion of {instruction.argval!r} of an enclosing function")
+    if cell.content is None:
+        unbound_cell(frame, str(instruction.argval))
     cell.write(frame.tx, None)
 
 

@@ -42,11 +42,15 @@ def taken(tx: Tracer, python: Any, args: Args, kwargs: Kwargs) -> tuple[list[Val
         return list(args), kwargs
     names, rest, how = _parameters(python)
 
-    def take(name: str, arg: Value) -> Value:
-        return how[name](tx, arg) if name in how else arg
+    def take(name: str, arg: Value, numbers: bool) -> Value:
+        asked = name in how and numbers == (how[name] is _indexed)
+        return how[name](tx, arg) if asked else arg
 
-    named = zip(itertools.chain(names, itertools.cycle(rest)), args)
-    return [take(*each) for each in named], {name: take(name, kwargs[name]) for name in kwargs}
+    for numbers in (True, False):  # an iterable is iterated when all numbers are known
+        named = zip(itertools.chain(names, itertools.cycle(rest)), args)
+        args = [take(name, arg, numbers) for name, arg in named]
+        kwargs = {name: take(name, kwargs[name], numbers) for name in kwargs}
+    return list(args), kwargs
 
 
 @functools.cache

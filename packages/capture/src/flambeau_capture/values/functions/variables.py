@@ -34,6 +34,7 @@ class CellValue(Value):
     pending: tuple[Any, Source] | None = None
     tx: Any = None
     written: bool = False
+    in_closure: bool = False
     owner: types.CodeType | None = None  # whose variable it is, where that is known
 
     @property

@@ -37,14 +37,18 @@ def refusal(
 
 
 def hear(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what a handler of the program gets where an operator that writes has no kernel for a
-    dtype, or cannot write its own, which fake tensors take: a call that has written is not run
-    again as it is."""
-    if not tx.is_handled() or not (_is_in_place(target) or "out" in kwargs):
+    """Raise what a handler of the program gets where an operator of the language, or one that
+    writes, has no kernel for its tensors or cannot write its own dtype, which fake tensors take: a
+    call that has written is not run again as it is."""
+    of_language = getattr(target, "__module__", "") == "_operator"
+    if not tx.is_handled() or not (of_language or _is_in_place(target) or "out" in kwargs):
         return
     raised = _raised_by_eager(target, args, kwargs)
-    if type(raised) is NotImplementedError or "can't be cast" in str(raised):  # not about data
+    if type(raised) is NotImplementedError or _NOT_OF_DATA.search(str(raised)):
         raise UserError(raised_by_python(tx, raised))
+
+
+_NOT_OF_DATA = re.compile("can't be cast|not supported")
 
 
 def _is_in_place(target: Any) -> bool:
@@ -56,7 +60,8 @@ def _is_in_place(target: Any) -> bool:
 
 
 def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the operator raises of zeros in place of its tensors; None: nothing, or not known."""
+    """What the operator raises of zeros in place of its tensors; None: nothing, or not known. Of
+    tensors of open sizes, what has no number in it: that is raised of their kind."""
     call: Any = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
     if call is None:
         return None
@@ -65,6 +70,7 @@ def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     if torch.is_autocast_enabled("cpu") or compat.library_operator(call) is not None:
         return None
     grad, left = torch.is_grad_enabled(), [_MOST]
+    are_open: list[Any] = []
 
     def value(part: Any) -> Any:
         if isinstance(part, list | tuple):  # a graph's own lists have another name in messages
@@ -73,21 +79,32 @@ def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         if isinstance(part, dict):
             return {key: value(item) for key, item in part.items()}
         known = part.meta["val"] if isinstance(part, fx.Node) else part
+        if isinstance(known, torch.SymInt) and not compat.own_data_symbols(known):
+            are_open.append(known)
+            return _present(known)
+        are_open.extend(_open_sizes(known))
         return _zeros(known, left) if isinstance(known, torch.Tensor) else known
 
     def run() -> Any:
         drawn = torch.get_rng_state()
         try:
             with torch.set_grad_enabled(grad):
-                call(*value(args), **value(kwargs))
-        except Unlike:
-            return None
+                call(*given[0], **given[1])
         except Exception as raised:
-            return raised.with_traceback(None)
+            of_sizes = are_open and re.search(r"\d", re.sub(r"'[^']*'", "", str(raised)))
+            return None if of_sizes else raised.with_traceback(None)
         finally:
             torch.set_rng_state(drawn)
         return None
 
+    def make() -> Any:
+        with torch.set_grad_enabled(grad):
+            return value(args), value(kwargs)
+
+    try:
+        given = compat.in_plain_state(make)
+    except Unlike:
+        return None
     return compat.in_plain_state(run)
 
 
@@ -98,18 +115,30 @@ class Unlike(Exception):
     """No tensor of zeros can stand for another."""
 
 
+def _present(size: int | torch.SymInt) -> int:
+    return int(compat.hint(size)) if isinstance(size, torch.SymInt) else size
+
+
+def _open_sizes(value: Any) -> list[Any]:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return []
+    return [size for size in (*value.shape, *value.stride()) if not isinstance(size, int)]
+
+
 def _zeros(fake: torch.Tensor, left: list[int]) -> torch.Tensor:
     """A tensor of the same form; `left`: how many elements may be made still."""
-    sizes = (*fake.shape, *fake.stride()) if fake.layout == torch.strided else (None,)
-    known = all(isinstance(size, int) for size in sizes) and not compat.flattens(fake)
+    known = fake.layout == torch.strided and not compat.flattens(fake)
     odd = fake.is_inference() or fake.is_conj() or fake.is_neg() or fake.is_quantized
     if not known or odd or fake.device.type != "cpu":
         raise Unlike
-    reach = 1 + sum((n - 1) * step for n, step in zip(fake.shape, fake.stride(), strict=True))
+    if any(compat.own_data_symbols(size) for size in _open_sizes(fake)):
+        raise Unlike
+    shape, strides = ([*map(_present, sizes)] for sizes in (fake.shape, fake.stride()))
+    reach = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     left[0] -= max(reach, 0)
     if left[0] < 0:
         raise Unlike
-    made = zeros(fake.shape, fake.stride(), fake)
+    made = zeros(shape, strides, fake)
     if not fake.requires_grad:
         return made
     made.requires_grad_()

@@ -1,0 +1,102 @@
+"""Format strings of objects, and what built-in functions and operators refuse in one graph."""
+
+import itertools
+import time
+import types
+
+import pytest
+import torch
+
+
+class Shown:
+    items = (1, [2, 3])
+
+    def __repr__(self):
+        return "shown"
+
+    def __format__(self, spec):
+        return f"<{spec}>"
+
+
+FORMATS = {
+    "attributes and items": lambda one: "{0.items[1][0]} {0!r:>7} {x:a{y}}".format(one, x=one, y=2),
+    "numbering": lambda one: f"{one}{one:b}{{}}",
+    "no attribute": lambda one: f"{one.other}",
+    "a proxy": lambda one: f"{types.MappingProxyType({1: 'a'})!r} {types.MappingProxyType({1: 2})}",
+}
+REFUSED = {
+    "range": lambda one: range(iter([1]), one),
+    "an index of bytes": lambda one: b"ab"[one],
+    "an index of a number": lambda one: (5)[one],
+    "an iterator |": lambda one: iter([1]) | {},
+    "a function //": lambda one: len // 2.0,
+    "an order of iterators": lambda one: zip() <= {},
+    "an order of a dict": lambda one: {1: 2} < iter([]),
+    "a shift of a set": lambda one: frozenset() << iter([]),
+    "where enumerate starts": lambda one: enumerate(one, len),
+}
+
+
+def same(capture, run):
+    def program(x):
+        try:
+            return x + 1, run(Shown())
+        except Exception as error:
+            return x + 2, type(error).__name__, str(error)
+
+    found, expected = capture(program, nopython=True)(torch.ones(2)), program(torch.ones(2))
+    assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_format_strings_ask_objects_in_order(capture, name):
+    same(capture, FORMATS[name])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_class_answers_raises_in_one_graph(capture, name):
+    same(capture, REFUSED[name])
+
+
+MADE = {
+    "combinations": lambda n: itertools.combinations([1, 2], n),
+    "combinations_with_replacement": lambda n: itertools.combinations_with_replacement([1], n),
+    "permutations": lambda n: itertools.permutations([1, 2], n),
+    "islice": lambda n: itertools.islice([1, 2, 3], n),
+    "islice, its step": lambda n: itertools.islice([1, 2, 3], 0, 3, n),
+    "product": lambda n: itertools.product([1], repeat=n),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_numbers_that_vary_are_refused_when_the_iterator_is_made(capture, name):
+    def program(x, n):
+        try:
+            return x + 1, MADE[name](n)
+        except ValueError as error:
+            return x + 2, [str(error)]
+
+    compiled = capture(program)
+    for n in (4, 2, -1, 0, 3):
+        found, expected = compiled(torch.ones(2), n), program(torch.ones(2), n)
+        assert torch.equal(found[0], expected[0]) and [*found[1]] == [*expected[1]], n
+
+
+def test_an_order_of_clocks_is_asked_by_the_running_code(capture):
+    def program(x):
+        start = time.perf_counter()
+        return x + 1, time.perf_counter() - start < 100.0, start > 0
+
+    assert capture(program, nopython=True)(torch.ones(2))[1:] == (True, True)
+
+
+def test_a_deleted_variable_of_a_closure_is_missed(capture):
+    def program(x):
+        try:
+            del k  # noqa: F821
+        except UnboundLocalError as error:
+            return x + 1, str(error), lambda: k
+        k = 2
+
+    found, expected = capture(program)(torch.ones(2)), program(torch.ones(2))
+    assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
