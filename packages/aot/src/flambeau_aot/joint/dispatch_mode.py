@@ -42,8 +42,8 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
 from flambeau_aot.intercept.determinism_alerts import alerts
 from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
-from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_attributes import InputHooks
+from flambeau_aot.intercept.writes.inplace import Views
 from flambeau_aot.joint.absent_derivatives import AbsentDerivatives
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from functools import partial
 
 from flambeau_capture.builtins.argument_unpacking import spread
-from flambeau_capture.builtins.operator_tables import (
+from flambeau_capture.builtins.operations.operator_tables import (
     IN_PLACE,
     OPERATORS,
     UNARY,
     declined,
     of_built_ins,
 )
-from flambeau_capture.builtins.operators import binary, identical, unary
+from flambeau_capture.builtins.operations.operators import binary, identical, unary
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of

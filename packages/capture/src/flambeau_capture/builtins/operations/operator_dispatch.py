@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.operator_tables import (
+from flambeau_capture.builtins.operations.operator_tables import (
     COMPARISONS,
     IN_PLACE,
     OPERATORS,

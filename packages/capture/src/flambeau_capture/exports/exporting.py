@@ -23,9 +23,9 @@ from torch.utils import _pytree as pytree
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize, uncompiled
 from flambeau_capture.breaks import Unsupported
-from flambeau_capture.declared_shapes import Declared, declared, marked
 from flambeau_capture.errors import ExportError
-from flambeau_capture.exported_buffers import SetAnew, module_of
+from flambeau_capture.exports.declared_shapes import Declared, declared, marked
+from flambeau_capture.exports.exported_buffers import SetAnew, module_of
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options

@@ -18,8 +18,8 @@ from typing import Any
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import python_method
-from flambeau_capture.builtins.operator_dispatch import arithmetic
-from flambeau_capture.builtins.operator_tables import (
+from flambeau_capture.builtins.operations.operator_dispatch import arithmetic
+from flambeau_capture.builtins.operations.operator_tables import (
     COMPARISONS,
     IN_PLACE,
     OPERATORS,
@@ -51,7 +51,7 @@ from flambeau_capture.values.objects.attributes import call_special, find_in_cla
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.made_objects import MadeObject, act
+from flambeau_capture.values.objects.made.made_objects import MadeObject, act
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.readings import Reading, reading_operator
 from flambeau_capture.values.registry import answers_for_itself
