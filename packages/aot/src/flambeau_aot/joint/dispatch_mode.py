@@ -267,7 +267,7 @@ class JointTracer(TorchDispatchMode):
             func = torch.ops.aten.zeros.default
         if self._depth == 0:
             self._meta = self._lines_now()
-        self._refuse_writes(func, args, kwargs)
+        self._refuse_writes(func, args)
         refused = REFUSED.get(func._schema.name)
         if refused is not None and (words := refused(args)):
             raise RuntimeError(words)
@@ -349,7 +349,7 @@ class JointTracer(TorchDispatchMode):
         """A refusal at the user's lines of the operator being recorded."""
         return refusal(id, self._meta.get("stack_trace", ""), **facts)
 
-    def _refuse_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _refuse_writes(self, func: Any, args: tuple[Any, ...]) -> None:
         writes = self._writes.get(func)
         if writes is None:
             writes = bool(func._schema.is_mutable)

@@ -97,7 +97,7 @@ class Exported(Shown, flambeau_capture.Exported):
 
 def _module_of(exported: Exported) -> torch.nn.Module:
     """A module around the graph whose `forward` has the names of the exported arguments."""
-    in_spec, out_spec = exported.in_spec, exported.out_spec
+    in_spec = exported.in_spec
     _, by_name = in_spec.unflatten([None] * in_spec.num_leaves)
     kinds = inspect.Parameter
     named = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in exported.positional]
@@ -107,11 +107,7 @@ def _module_of(exported: Exported) -> torch.nn.Module:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         """The function's result. Raises TypeError for arguments of another structure."""
         given = signature.bind(*args, **kwargs)
-        leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
-        if spec != in_spec:
-            raise TypeError(f"arguments of another structure: {spec}, exported for {in_spec}")
-        flat = self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
-        return pytree.tree_unflatten(list(flat), out_spec)
+        return exported.result(self.graph_module, exported.leaves(given.args, given.kwargs))
 
     own = kinds("self", kinds.POSITIONAL_ONLY)
     forward.__signature__ = inspect.Signature([own, *named])  # type: ignore[attr-defined]

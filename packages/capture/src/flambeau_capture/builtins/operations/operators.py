@@ -347,8 +347,6 @@ def _by_built_in(
     if inner is None or isinstance(receiver, ObjectValue):
         return None
     if type(receiver) is Constant and isinstance(inner, Constant):
-        if _is_text(receiver) and symbol in ("+", "*"):
-            return None  # which are no operators of numbers
         way = getattr(receiver.value, method, None)
         answer = NotImplemented if way is None else evaluate(tx, way, inner.value)
         return None if answer is NotImplemented else tx.wrap_new(answer)
