@@ -26,6 +26,7 @@ from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.numpy.arrays import NumpyScalar
 from flambeau_capture.values.objects.attributes import ask, call_special, find_in_class, layout_of
 from flambeau_capture.values.objects.container_subclasses import built_in_part
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -159,6 +160,12 @@ def arithmetic(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
     )
     if formats or not (_can_act(left, names) and _can_act(right, names)):
         return None
+    parts = [built_in_part(value) for value in (left, right)]
+    by_numpy = any(isinstance(part, NumpyScalar) for part in parts) and symbol != "*"
+    if by_numpy and any(isinstance(part, SequenceValue) for part in parts):
+        if left.special(tx, names[0]):
+            return None
+        return tx.binary(symbol, *parts)  # an array, unless a method on the left comes before
     operands = _Operands(tx, names)
     one = operands.act_for(left)
     other = one if right is left else operands.act_for(right)
