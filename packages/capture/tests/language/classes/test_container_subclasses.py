@@ -214,15 +214,10 @@ def test_where_an_index_is_looked_for(kind, bounds, capture):
 @pytest.mark.parametrize("base", [list, tuple, collections.deque], ids=lambda each: each.__name__)
 def test_numpys_scalars_look_into_sequences(base, capture):
     """An operator between an instance and a scalar gives an array, or what the class says."""
-    kinds = [type("Plain", (base,), {})]
-    kinds.append(
-        type("Own", (base,), {name: lambda self, o: 5 for name in ("__add__", "__radd__")})
-    )
-    uses = (
-        (np.float32(2), operator.add),
-        (np.float32(2), operator.mod),
-        (np.int64(3), operator.or_),
-    )
+    own = {name: lambda self, other: 5 for name in ("__add__", "__radd__")}
+    kinds = [type("Plain", (base,), {}), type("Own", (base,), own)]
+    half, whole = np.float32(2), np.int64(3)
+    uses = ((half, operator.add), (half, operator.mod), (whole, operator.or_))
     for kind, (scalar, op) in itertools.product(kinds, uses):
 
         def fn(t, kind=kind, scalar=scalar, op=op):

@@ -28,6 +28,7 @@ from flambeau_capture.builtins.operations.operator_tables import (
     refuse,
 )
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
+from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate, nameless, one_object
@@ -269,12 +270,22 @@ def _namespaces(tx: Tracer, left: Value, right: Value, method: str) -> bool:
 _MADE_BY_CLASS = (DequeValue, SetValue)
 
 
+def _answers_all(tx: Tracer, symbol: str, left: Value, right: Value) -> bool:
+    """Whether an operand in C takes whatever it is given: text formats it, a view iterates it."""
+    if symbol == "%" and not isinstance(left, ObjectValue):
+        found = find_in_class(left.cls, "__mod__")
+        return found is not None and known_in(found[0], (str, bytes, bytearray))
+    if isinstance(left, DictView) and left.kind != "values" and symbol in ("|", "&", "-", "^"):
+        return right.special(tx, OPERATORS[symbol][2])
+    return False
+
+
 def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
-    foreign = not (issubclass(right.cls, left.cls) and right.special(tx, "__rmod__"))
-    if symbol == "%" and _is_text(left) and foreign:
-        return None  # text formats whatever it is given
+    foreign = not (issubclass(right.cls, left.cls) and right.special(tx, reflected))
+    if foreign and _answers_all(tx, symbol, left, right):
+        return None
     if symbol in ("==", "!=") and _namespaces(tx, left, right, name):
         tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
         contents = [DictValue(table.entries(tx), tx=tx) for table in tables]  # type: ignore[attr-defined]
