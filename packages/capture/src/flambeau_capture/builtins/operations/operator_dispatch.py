@@ -160,7 +160,7 @@ def arithmetic(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
     )
     if formats or not (_can_act(left, names) and _can_act(right, names)):
         return None
-    parts = [built_in_part(value) for value in (left, right)]
+    parts = (built_in_part(left), built_in_part(right))
     by_numpy = any(isinstance(part, NumpyScalar) for part in parts) and symbol != "*"
     if by_numpy and any(isinstance(part, SequenceValue) for part in parts):
         if left.special(tx, names[0]):
