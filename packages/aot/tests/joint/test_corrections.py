@@ -5,7 +5,7 @@ import itertools
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.intercept import running_statistics
+from flambeau_aot.intercept.writes import running_statistics
 from flambeau_aot.joint.metadata.corrections import CORRECTIONS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F

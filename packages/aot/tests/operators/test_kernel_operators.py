@@ -7,8 +7,8 @@ import importlib
 import inspect
 import pkgutil
 
-import flambeau_aot
-from flambeau_aot.kernel_operators import define_pair
+from flambeau_aot import eager_kernels
+from flambeau_aot.eager_kernels.kernel_operators import define_pair
 from flambeau_aot.serialize import saved_program
 
 
@@ -16,7 +16,7 @@ def test_a_saved_program_finds_the_operators_that_are_defined() -> None:
     """Each module that defines operators is imported by what calls them without a trace."""
     names = {
         name
-        for _, name, _ in pkgutil.iter_modules(flambeau_aot.__path__, "flambeau_aot.")
+        for _, name, _ in pkgutil.iter_modules(eager_kernels.__path__, f"{eager_kernels.__name__}.")
         if getattr(importlib.import_module(name), "define_pair", None) is not None
     } - {define_pair.__module__}
     assert names

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torchgen
 from flambeau_aot.inputs.memory_overlap import Layouts
-from flambeau_aot.intercept.inplace import (
+from flambeau_aot.intercept.registry import Call
+from flambeau_aot.intercept.writes.inplace import (
     COMPUTED_AS_WRITTEN,
     COMPUTED_AS_WRITTEN_IF_WHOLE,
     COMPUTED_IN_PLACE,
@@ -20,7 +21,6 @@ from flambeau_aot.intercept.inplace import (
     keeping_size,
     write_on_copy,
 )
-from flambeau_aot.intercept.registry import Call
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 WHOLE = (torch.int64, torch.uint8)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # habit_classes
+#: what tests share, beside those that do
+_SHARED = (".", "breaks", "generators", "habits")
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in _SHARED]
 
 
 @pytest.fixture

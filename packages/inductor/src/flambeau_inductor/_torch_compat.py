@@ -73,11 +73,6 @@ def weak_storage(tensor: torch.Tensor) -> Any:
     return StorageWeakRef(tensor.untyped_storage())
 
 
-def qualified_name(op: OpOverload) -> str:
-    """`aten.mm.out` for `torch.ops.aten.mm.out`."""
-    return str(op)
-
-
 def writes(op: OpOverload) -> bool:
     """Whether the schema says that the operator writes to an argument."""
     return bool(op._schema.is_mutable)

@@ -6,7 +6,6 @@ import operator
 
 import pytest
 import torch
-from flambeau_inductor._torch_compat import qualified_name
 from flambeau_inductor.pre_grad import lstm
 from flambeau_inductor.pre_grad.lstm import keep_recurrent, lstm_by_cudnn, lstm_by_layers
 from flambeau_inductor.runtime.gpu.cudnn_lstm import layout
@@ -117,7 +116,7 @@ class _Listing(TorchDispatchMode):
         self.called: list[str] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.called.append(qualified_name(func))
+        self.called.append(str(func))
         return func(*args, **(kwargs or {}))
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 import flambeau_capture
 import torch
 from flambeau_capture.api import NOTES, compiler_of
-from flambeau_capture.frame.eager_rerun import CALL_OF_A_GRAPH
+from flambeau_capture.frame.outcome.eager_rerun import CALL_OF_A_GRAPH
 
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request

@@ -20,13 +20,15 @@ from flambeau_aot.intercept import (  # noqa: F401 - they register their rules
     checked_overlap,
     input_attributes,
     lazy_conjugates,
-    masked_puts,
     replaced_calls,
-    running_statistics,
     sparse_embeddings,
 )
-from flambeau_aot.intercept.custom_operators import call_user_operator, user_operator
-from flambeau_aot.intercept.inplace import (
+from flambeau_aot.intercept.mixed_operands import gradients_of_the_class, is_mixed, of_the_class
+from flambeau_aot.intercept.registry import ANSWERS, ARGUMENTS, Call, Interception, answered
+from flambeau_aot.intercept.strides import lay_out_again
+from flambeau_aot.intercept.writes import masked_puts, running_statistics  # noqa: F401 - the same
+from flambeau_aot.intercept.writes.custom_operators import call_user_operator, user_operator
+from flambeau_aot.intercept.writes.inplace import (
     WRITE_TO_LISTS,
     WRITE_TO_SEVERAL_LISTS,
     keeping_size,
@@ -37,9 +39,6 @@ from flambeau_aot.intercept.inplace import (
     write_to_list,
     write_to_several_lists,
 )
-from flambeau_aot.intercept.mixed_operands import gradients_of_the_class, is_mixed, of_the_class
-from flambeau_aot.intercept.registry import ANSWERS, ARGUMENTS, Call, Interception, answered
-from flambeau_aot.intercept.strides import lay_out_again
 from flambeau_aot.refusals import refusal
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from flambeau_aot.ctc import ctc_loss
-from flambeau_aot.intercept.inplace import write
+from flambeau_aot.eager_kernels.ctc import ctc_loss
+from flambeau_aot.eager_kernels.recurrent import LAYERS, recurrent
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept, refuses, replaces
+from flambeau_aot.intercept.writes.inplace import write
 from flambeau_aot.joint.metadata.data_dependent import MEMORY, refuse_memory
-from flambeau_aot.recurrent import LAYERS, recurrent
 from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import same_sizes
 

@@ -30,8 +30,8 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import AotError, is_refusal
 from flambeau_aot.inputs.memory_overlap import steps_from
-from flambeau_aot.intercept.inplace import WRITE_TO_LISTS
 from flambeau_aot.intercept.sparse_embeddings import Use, gathered, plain_gradient
+from flambeau_aot.intercept.writes.inplace import WRITE_TO_LISTS
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.input_mutations import Effects

@@ -44,8 +44,8 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
 from flambeau_aot.intercept.determinism_alerts import alerts
 from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
-from flambeau_aot.intercept.inplace import Views
 from flambeau_aot.intercept.input_attributes import InputHooks
+from flambeau_aot.intercept.writes.inplace import Views
 from flambeau_aot.joint.absent_derivatives import AbsentDerivatives
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
@@ -292,7 +292,7 @@ class JointTracer(TorchDispatchMode):
             func = torch.ops.aten.zeros.default
         if self._depth == 0:
             self._meta = self._lines_now()
-        self._refuse_writes(func, args, kwargs)
+        self._refuse_writes(func, args)
         refused = REFUSED.get(func._schema.name)
         if refused is not None and (words := refused(args)):
             raise RuntimeError(words)
@@ -384,7 +384,7 @@ class JointTracer(TorchDispatchMode):
         """A refusal at the user's lines of the operator being recorded."""
         return refusal(id, self._meta.get("stack_trace", ""), **facts)
 
-    def _refuse_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _refuse_writes(self, func: Any, args: tuple[Any, ...]) -> None:
         writes = self._writes.get(func)
         if writes is None:
             writes = bool(func._schema.is_mutable)

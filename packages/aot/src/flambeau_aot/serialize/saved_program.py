@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-import flambeau_aot.ctc  # (saved programs call its operators, and the next one's)
-import flambeau_aot.recurrent  # noqa: F401
+import flambeau_aot.eager_kernels.ctc  # (saved programs call its operators, and the next one's)
+import flambeau_aot.eager_kernels.recurrent  # noqa: F401
 from flambeau_aot import runtime_plan as plans
 from flambeau_aot._torch_compat import is_operator, operator_named, pytree
 from flambeau_aot.errors import AotError

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 
 from flambeau_capture._torch_compat.fakes import as_made
-from flambeau_capture._torch_compat.results_by_shape import BY_SHAPE, result_by_shape
+from flambeau_capture._torch_compat.sizes.results_by_shape import BY_SHAPE, result_by_shape
 
 See = Callable[[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], None]
 

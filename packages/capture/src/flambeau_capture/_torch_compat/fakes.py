@@ -19,7 +19,7 @@ import torch
 
 from flambeau_capture._torch_compat.light_fakes import is_loaded, light_fake_mode
 from flambeau_capture._torch_compat.operators import as_its_schema, is_new, with_fake
-from flambeau_capture._torch_compat.shape_environments import data_symbols
+from flambeau_capture._torch_compat.sizes.shape_environments import data_symbols
 
 
 def new_fake_mode() -> Any:

@@ -4,22 +4,7 @@ Importing this package fills the table of rules: each module that is named here,
 import, registers what it handles.
 """
 
-from flambeau_capture.builtins import (
-    awaiting,
-    cached_functions,
-    containers,
-    frames,
-    introspection,
-    iteration,
-    logging_and_warnings,
-    numbers,
-    operator_functions,
-    operators,
-    printing,
-    queries,
-    readings,
-    stdlib,
-)
+from flambeau_capture.builtins import awaiting, containers, introspection, iteration, numbers
 from flambeau_capture.builtins.autograd import module_hooks
 from flambeau_capture.builtins.classes import construction, made_objects, making, statements
 from flambeau_capture.builtins.distributed import (
@@ -28,6 +13,16 @@ from flambeau_capture.builtins.distributed import (
     distributed_tensors,
     fully_sharded,
 )
+from flambeau_capture.builtins.library import (
+    cached_functions,
+    frames,
+    logging_and_warnings,
+    printing,
+    queries,
+    readings,
+    stdlib,
+)
+from flambeau_capture.builtins.operations import operator_functions, operators
 from flambeau_capture.builtins.tensors import rules, torch_functions
 from flambeau_capture.values import references
 from flambeau_capture.values.higher_order import (

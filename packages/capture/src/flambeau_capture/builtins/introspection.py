@@ -49,7 +49,7 @@ from flambeau_capture.values.objects.attributes import (
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.made_objects import MadeObject, act
+from flambeau_capture.values.objects.made.made_objects import MadeObject, act
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.stand_ins import name_in_errors

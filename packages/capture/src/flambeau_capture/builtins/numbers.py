@@ -21,7 +21,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
 from flambeau_capture.builtins.introspection import text_of
-from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.builtins.operations.operators import binary, unary
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none, refuse

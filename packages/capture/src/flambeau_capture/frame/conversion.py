@@ -51,7 +51,8 @@ from flambeau_capture.emit.frame import (
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume
 from flambeau_capture.errors import BackendError, ConstraintViolation, SizePolicyError
-from flambeau_capture.frame.eager_rerun import (
+from flambeau_capture.frame.entry_lifetimes import Lifetime
+from flambeau_capture.frame.outcome.eager_rerun import (
     AsItIs,
     CallsThatRaise,
     Misses,
@@ -62,18 +63,17 @@ from flambeau_capture.frame.eager_rerun import (
     what_it_leaves,
     written_inputs,
 )
-from flambeau_capture.frame.entry_lifetimes import Lifetime
-from flambeau_capture.frame.graph_calls import Raising, with_inference_state
-from flambeau_capture.frame.heap_at_end import (
+from flambeau_capture.frame.outcome.graph_calls import Raising, with_inference_state
+from flambeau_capture.frame.outcome.heap_at_end import (
     changed_places,
     guard_aliases,
     kept_and_written,
     saw_tensors,
 )
+from flambeau_capture.frame.outcome.stop_state import generator_level, levels_of
 from flambeau_capture.frame.sizes.left_by_breaks import note_what_is_left
 from flambeau_capture.frame.sizes.padded_inputs import note_padding
 from flambeau_capture.frame.skip_rules import third_party
-from flambeau_capture.frame.stop_state import generator_level, levels_of
 from flambeau_capture.graph.builder import user_lines
 from flambeau_capture.graph.functions import assumes
 from flambeau_capture.graph.operator_effects import DRAWS

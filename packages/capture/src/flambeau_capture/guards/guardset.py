@@ -66,26 +66,24 @@ class GuardSet:
         spec = TensorSpec.of(tensor, dynamic_dims, dynamic_strides)
         self._add(Guard(TENSOR_MATCH, (source,), (spec,), user_line))
 
-    def add_alias(self, first: Source, second: Source, user_line: str | None = None) -> None:
+    def add_alias(self, first: Source, second: Source) -> None:
         """The two sources lead to one object."""
-        self._add(Guard(guard_module.OBJECT_ALIASING, (first, second), (), user_line))
+        self._add(Guard(guard_module.OBJECT_ALIASING, (first, second), ()))
 
-    def add_no_alias(self, sources: tuple[Source, ...], user_line: str | None = None) -> None:
+    def add_no_alias(self, sources: tuple[Source, ...]) -> None:
         """The sources lead to as many different objects."""
         distinct = tuple(dict.fromkeys(sources))
         if len(distinct) > 1:
-            self._add(Guard(guard_module.NO_ALIASING, distinct, (), user_line))
+            self._add(Guard(guard_module.NO_ALIASING, distinct, ()))
 
     def add_sizes(self, program: SizeProgram) -> None:
         """A condition on sizes, strides and integers."""
         self._add(Guard(SIZES, program.sources(), (program,)))
 
-    def add_global_state(
-        self, state: GlobalState | None = None, user_line: str | None = None
-    ) -> None:
+    def add_global_state(self, state: GlobalState | None = None) -> None:
         """The state of the thread and the process: as it was at `state`, or as it is now. Capture
         works under modes of its own, so it takes the state before it enters them."""
-        self._add(Guard(GLOBAL_STATE, (), (state or GlobalState.now(),), user_line))
+        self._add(Guard(GLOBAL_STATE, (), (state or GlobalState.now(),)))
 
     def _add(self, guard: Guard) -> None:
         known = self._guards.setdefault((guard.kind.name, guard.sources), [])

@@ -20,8 +20,8 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, BreakReport, CaptureAgain, SkipFrame, UserLine
-from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.classes.construction import instantiate, new_object
+from flambeau_capture.builtins.operations import operators
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE

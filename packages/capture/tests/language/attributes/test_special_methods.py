@@ -11,7 +11,7 @@ import pytest
 import torch
 from flambeau_capture import optimize
 from flambeau_capture.api import compiler_of
-from flambeau_capture.builtins.operator_tables import OPERATORS
+from flambeau_capture.builtins.operations.operator_tables import OPERATORS
 from special_uses import LIKE_MANY, USES, is_statement, plain
 
 ANSWERS = {

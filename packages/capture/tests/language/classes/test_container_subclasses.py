@@ -3,8 +3,11 @@ objects that a program has given another class. Generated: every base, every met
 
 import collections
 import enum
+import itertools
+import operator
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -206,3 +209,20 @@ def test_where_an_index_is_looked_for(kind, bounds, capture):
 
     o = kind([1, 2, 2])
     assert capture(f)(torch.ones(1), o)[1] == f(torch.ones(1), o)[1]
+
+
+@pytest.mark.parametrize("base", [list, tuple, collections.deque], ids=lambda each: each.__name__)
+def test_numpys_scalars_look_into_sequences(base, capture):
+    """An operator between an instance and a scalar gives an array, or what the class says."""
+    own = {name: lambda self, other: 5 for name in ("__add__", "__radd__")}
+    kinds = [type("Plain", (base,), {}), type("Own", (base,), own)]
+    half, whole = np.float32(2), np.int64(3)
+    uses = ((half, operator.add), (half, operator.mod), (whole, operator.or_))
+    for kind, (scalar, op) in itertools.product(kinds, uses):
+
+        def fn(t, kind=kind, scalar=scalar, op=op):
+            return t + 1, op(kind([1, 2]), scalar), op(scalar, kind([1, 2]))
+
+        wanted, got = (each(torch.ones(2))[1:] for each in (fn, capture(fn)))
+        for one, other in zip(got, wanted, strict=True):
+            assert type(one) is type(other) and np.all(one == other), (kind, scalar, op)

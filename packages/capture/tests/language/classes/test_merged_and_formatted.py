@@ -1,11 +1,11 @@
-"""`|` of mappings and `%` of text whose classes derive from built-in ones: every pair of operands,
-as an operator and by the methods."""
+"""`|` of mappings and `%` of text whose classes derive from built-in ones, and operators of views:
+every pair of operands, as an operator and by the methods."""
 
 import pytest
 import torch
 
 CLASSES = """
-import collections
+import collections, enum
 class D(dict): pass
 class WithOr(dict):
     def __or__(self, other): return "or", dict(self), dict(other)
@@ -25,6 +25,12 @@ class SStr(str):
     def __str__(self): return "sstr"
 class I(int):
     def __str__(self): return "istr"
+class R:
+    def __rmod__(self, other): return "r", str(other)
+    __ror__ = __rand__ = __rsub__ = __rxor__ = __rmod__
+    def __repr__(self): return "R"
+class E(str, enum.Enum):
+    A = "%s"
 """
 MAPPINGS = (
     "{'a': 1}", "D(a=1, b=2)", "WithOr(a=3)", "WithRor(c=2)", "collections.OrderedDict(a=1)",
@@ -33,15 +39,18 @@ MAPPINGS = (
 )  # fmt: skip
 TEXTS = (
     "'%s'", "S('%s!')", "SMod('%s')", "SRmod('%d')", "SStr('%s')", "S('%(a)s')", "b'%s'",
-    "'%d %s'", "S('none')", "S('')", "S('%%')",
+    "'%d %s'", "S('none')", "S('')", "S('%%')", "E.A",
 )  # fmt: skip
 GIVEN = (
     "3", "(3,)", "(1, 'a')", "{'a': 1}", "D(a=2)", "S('x')", "SRmod('y')", "SMod('z')",
-    "SStr('w')", "I(4)", "[1]", "()", "None", "(SStr('q'), I(3))", "b'q'",
+    "SStr('w')", "I(4)", "[1]", "()", "None", "(SStr('q'), I(3))", "b'q'", "R()",
 )  # fmt: skip
+VIEWS = ("{'a': 1}.keys()", "{'a': 1}.items()", "{'a': 1}.values()", "D(a=1).keys()")
 CASES = [
     *((a, b, "a | b", "a.__or__(b)", "a.__ror__(b)") for a in MAPPINGS for b in MAPPINGS),
     *((a, b, "a % b", "b % a") for a in TEXTS for b in GIVEN),
+    *((a, b, "a | b", "a & b", "a - b", "a ^ b") for a in VIEWS for b in ("R()", "{'a'}", "['a']")),
+    ("bytearray(b'%s')", "R()", "a % b"),
 ]
 
 

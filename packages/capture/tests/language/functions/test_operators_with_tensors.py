@@ -13,7 +13,7 @@ import operator
 import pytest
 import torch
 from flambeau_capture import optimize
-from flambeau_capture.builtins.operator_tables import OPERATORS
+from flambeau_capture.builtins.operations.operator_tables import OPERATORS
 
 BASES = {"object": (), "tuple": ((1, 2),), "str": ("ab",), "int": (3,), "float": (1.5,)}
 ANSWERS = ("None", "NotImplemented", "self", "7", "other")

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from flambeau_capture.values.tensors import read_layouts
+from flambeau_capture.values.tensors.data import read_layouts
 from torch.nn import functional as F
 
 ONE_OPERAND = {

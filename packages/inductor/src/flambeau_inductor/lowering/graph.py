@@ -18,14 +18,7 @@ from flambeau_prims.sizes import OPERATIONS, SIZE_OF
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from flambeau_inductor._torch_compat import (
-    OpOverload,
-    has_effect,
-    in_memory,
-    may_alias,
-    qualified_name,
-    writes,
-)
+from flambeau_inductor._torch_compat import OpOverload, has_effect, in_memory, may_alias, writes
 from flambeau_inductor.indexing import (
     Size,
     as_expr,
@@ -405,7 +398,7 @@ def library_call(
         raise LoweringError(f"{ctx.origin}: {target} writes to its argument")
     values = _several(value)
     results = ctx.call(
-        qualified_name(target),
+        str(target),
         tuple(_argument(a) for a in args),
         tuple((k, _argument(v)) for k, v in kwargs.items()),
         impure=has_effect(target),

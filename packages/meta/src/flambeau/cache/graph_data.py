@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from flambeau_aot import CannotSave, decoded, encoded
-from flambeau_capture import exported_names
+from flambeau_capture.exports import exported_names
 from torch import fx
 
 from flambeau._torch_compat import is_overload

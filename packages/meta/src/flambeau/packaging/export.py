@@ -7,6 +7,7 @@ holds that has no such form is an error.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import tempfile
@@ -18,7 +19,7 @@ from typing import Any
 import flambeau_capture
 import torch
 from flambeau_aot import CannotSave, decoded, encoded
-from flambeau_capture.exported_names import TABLES, argument_names, named_tensors, place
+from flambeau_capture.exports.exported_names import TABLES, argument_names, named_tensors, place
 
 from flambeau._torch_compat import pytree
 from flambeau.cache.graph_data import CannotKey, graph_data, graph_from
@@ -113,7 +114,7 @@ def _numbered(tensors: list[torch.Tensor], tensor: torch.Tensor) -> int:
 
 def _module_of(exported: Exported) -> torch.nn.Module:
     """A module around the graph whose `forward` has the names of the exported arguments."""
-    in_spec, out_spec = exported.in_spec, exported.out_spec
+    in_spec = exported.in_spec
     _, by_name = in_spec.unflatten([None] * in_spec.num_leaves)
     kinds = inspect.Parameter
     named = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in exported.positional]
@@ -123,11 +124,8 @@ def _module_of(exported: Exported) -> torch.nn.Module:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         """The function's result. Raises TypeError for arguments of another structure."""
         given = signature.bind(*args, **kwargs)
-        leaves, spec = pytree.tree_flatten((given.args, given.kwargs))
-        if spec != in_spec:
-            raise TypeError(f"arguments of another structure: {spec}, exported for {in_spec}")
-        flat = compute(self, *(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
-        return pytree.tree_unflatten(list(flat), out_spec)
+        leaves = exported.leaves(given.args, given.kwargs)
+        return exported.result(functools.partial(compute, self), leaves)
 
     graph_module = exported.graph_module
     compute = type(graph_module).forward  # reads its tensors from whatever module it is given

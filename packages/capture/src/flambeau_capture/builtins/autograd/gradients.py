@@ -28,7 +28,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.higher_order.bodies import not_under_hooks
-from flambeau_capture.values.tensors.data_assignment import freeze, track
+from flambeau_capture.values.tensors.data.data_assignment import freeze, track
 from flambeau_capture.values.tensors.graph_calls import record_derivative, version_of
 from flambeau_capture.values.tensors.methods import assume_leaf
 from flambeau_capture.values.tensors.tensor import TensorValue

@@ -19,8 +19,8 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.functions.call_rules import RULES, Action, CallRule, describe_call
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.made_models import MODELS
-from flambeau_capture.values.objects.made_objects import act
+from flambeau_capture.values.objects.made.made_models import MODELS
+from flambeau_capture.values.objects.made.made_objects import act
 
 
 def _acting(fn: Any) -> CallRule:

@@ -17,7 +17,7 @@ from flambeau_capture.values.functions.call_rules import (
     describe_call,
     handles,
 )
-from flambeau_capture.values.objects.made_classes import (
+from flambeau_capture.values.objects.made.made_classes import (
     PARTS,
     DataclassDecorator,
     MadeClass,

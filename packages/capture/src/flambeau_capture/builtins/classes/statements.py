@@ -22,8 +22,12 @@ from flambeau_capture.values.functions.call_rules import describe_call, handles,
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.attributes import assume_making, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.library_classes import BY_LIBRARY, LibraryBody, make_by_library
-from flambeau_capture.values.objects.made_classes import make_class
+from flambeau_capture.values.objects.made.library_classes import (
+    BY_LIBRARY,
+    LibraryBody,
+    make_by_library,
+)
+from flambeau_capture.values.objects.made.made_classes import make_class
 from flambeau_capture.values.registry import trusted_class
 from flambeau_capture.values.wrap import TypingValue
 

@@ -12,6 +12,7 @@ the graph compiler's to decide, which knows the first reader.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -184,7 +185,7 @@ class _Call:
 
     def __init__(self, tx: Tracer, fn: Any, form: Form, args: Args, kwargs: Kwargs) -> None:
         self.tx, self.fn, self.form = tx, fn, form
-        parameters = compat.signature_of(fn)
+        parameters = inspect.signature(fn)
         try:
             bound = parameters.bind(*args, **kwargs).arguments
         except TypeError as error:

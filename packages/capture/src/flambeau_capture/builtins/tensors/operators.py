@@ -15,7 +15,12 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, declined, refuse
+from flambeau_capture.builtins.operations.operator_tables import (
+    IN_PLACE,
+    OPERATORS,
+    declined,
+    refuse,
+)
 from flambeau_capture.values.base import Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue

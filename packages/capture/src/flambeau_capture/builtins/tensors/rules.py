@@ -10,20 +10,13 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.builtins.autograd import backward, gradients
 from flambeau_capture.builtins.tensors import nested_lists, random, torch_function_protocol
 from flambeau_capture.polyfills import sized
-from flambeau_capture.values.tensors import (
-    constant_data,
-    data_assignment,
-    methods,
-    scalars,
-    shape_changes,
-    sized_by_data,
-    sparse_products,
-)
-from flambeau_capture.values.tensors.data_by_sizes import truth_by_sizes
+from flambeau_capture.values.tensors import methods, scalars, shape_changes, sparse_products
+from flambeau_capture.values.tensors.data import constant_data, data_assignment, sized_by_data
+from flambeau_capture.values.tensors.data.data_by_sizes import truth_by_sizes
+from flambeau_capture.values.tensors.data.read_layouts import check_layout
 from flambeau_capture.values.tensors.graph_calls import in_general
 from flambeau_capture.values.tensors.numbers import data_numbers, open_choices
 from flambeau_capture.values.tensors.numbers.early_numbers import number_for_python
-from flambeau_capture.values.tensors.read_layouts import check_layout
 from flambeau_capture.values.tensors.subclasses import wrapper_subclasses
 from flambeau_capture.values.tensors.tensor import Rewrite, TensorRules
 

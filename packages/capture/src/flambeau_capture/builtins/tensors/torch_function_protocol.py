@@ -14,7 +14,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.operator_tables import declined
+from flambeau_capture.builtins.operations.operator_tables import declined
 from flambeau_capture.builtins.tensors.operators import has_torch_function
 from flambeau_capture.identity import known_in
 from flambeau_capture.source import ConstantSource

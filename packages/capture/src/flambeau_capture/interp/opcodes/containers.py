@@ -12,7 +12,7 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import class_of, has_attr, is_instance
-from flambeau_capture.builtins.operators import unary
+from flambeau_capture.builtins.operations.operators import unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement

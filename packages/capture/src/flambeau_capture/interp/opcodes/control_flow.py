@@ -35,7 +35,7 @@ from flambeau_capture.values.objects.attributes import class_attribute, find_in_
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue, TracebackValue
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.made_objects import MadeObject
+from flambeau_capture.values.objects.made.made_objects import MadeObject
 from flambeau_capture.values.tensors.graph_calls import check_all, require_number, tensor_call
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue, symbol_value
 from flambeau_capture.values.tensors.tensor import TensorValue

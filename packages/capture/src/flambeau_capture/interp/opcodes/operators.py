@@ -1,7 +1,7 @@
 """Operator, comparison, subscript and formatting opcodes.
 
 In: a frame and an instruction. Out: the frame, one instruction later. Invariant: the operator's
-meaning is decided by `builtins.operators`, not here.
+meaning is decided by `builtins.operations.operators`, not here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau_capture.builtins.introspection import format_value, text_of
-from flambeau_capture.builtins.operators import binary, identical, unary
+from flambeau_capture.builtins.operations.operators import binary, identical, unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement

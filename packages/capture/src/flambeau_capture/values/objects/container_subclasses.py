@@ -44,7 +44,7 @@ def _setdefault(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Va
 
 def _copy_ordered(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     made = _new(tx, self)
-    for key in unpack(tx, _built_in_part(self)):
+    for key in unpack(tx, built_in_part(self)):
         made.set_item(tx, key, self.get_item(tx, key))
     return made
 
@@ -69,7 +69,7 @@ def _copy_default(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> 
 def _merge_default(tx: Tracer, left: Value, right: Value) -> Value:
     default = left if issubclass(left.cls, collections.defaultdict) else right
     made = _new(tx, default, tx.get_attr(default, "default_factory"), left)
-    _built_in_part(made).call_method(tx, "update", [right], {})
+    built_in_part(made).call_method(tx, "update", [right], {})
     return made
 
 
@@ -90,7 +90,8 @@ def _copy_deque(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Va
     return _new(tx, self, self, *(() if is_none(longest) else (longest,)))
 
 
-def _built_in_part(value: Value) -> Value:
+def built_in_part(value: Value) -> Value:
+    """The built-in part of an instance; what else there is has no other."""
     part: Value | None = getattr(value, "payload", None)
     return value if part is None else part
 

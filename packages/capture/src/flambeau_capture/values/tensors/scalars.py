@@ -21,7 +21,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
-from flambeau_capture.values.tensors.constant_data import dimensions_of, is_ellipsis
+from flambeau_capture.values.tensors.data.constant_data import dimensions_of, is_ellipsis
 from flambeau_capture.values.tensors.graph_calls import (
     graph_call,
     require_number,

@@ -193,10 +193,10 @@ for _n in (2, 3):
     _define_avg(_n)
 
 
-def _windows(a: TensorMeta, output: Sizes, kind: Any = FLOATS) -> TensorMeta:
+def _windows(a: TensorMeta, output: Sizes) -> TensorMeta:
     """Metadata of an image cut into `output` windows."""
     require(len(output) in (2, 3), f"{len(output)} spatial dimensions, not 2 or 3")
-    _require_image(a, len(output), kind)
+    _require_image(a, len(output), FLOATS)
     require(all(n > 0 for n in output), f"{list(output)} windows")
     return _in_library_format(a, (*a.shape[: a.ndim - len(output)], *output), len(output))
 

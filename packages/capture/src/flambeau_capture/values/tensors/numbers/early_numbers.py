@@ -20,7 +20,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import CaptureAgain
 from flambeau_capture.source import NumberOf, Source
 from flambeau_capture.values.base import Tracer, Value
-from flambeau_capture.values.tensors.constant_data import (
+from flambeau_capture.values.tensors.data.constant_data import (
     PURE,
     READERS,
     of_torch,

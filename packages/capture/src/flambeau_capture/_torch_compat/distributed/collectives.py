@@ -6,7 +6,6 @@ torch.distributed has none of them; what a release lacks is left out. Tried on t
 
 from __future__ import annotations
 
-import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,6 @@ REDUCTIONS: tuple[type, ...] = (dist.ReduceOp.RedOpType, dist.ReduceOp) if AVAIL
 def collectives(*names: str) -> dict[str, Any]:
     """Functions of torch.distributed by name."""
     return {name: getattr(dist, name) for name in names if hasattr(dist, name)}
-
-
-def signature_of(collective: Any) -> inspect.Signature:
-    return inspect.signature(collective)
 
 
 def functional(name: str) -> Any:

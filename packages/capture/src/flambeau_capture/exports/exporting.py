@@ -9,8 +9,6 @@ or that changes objects besides tensors, is an error that names the line or the 
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -23,10 +21,10 @@ from torch.utils import _pytree as pytree
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize, uncompiled
 from flambeau_capture.breaks import Unsupported
-from flambeau_capture.declared_shapes import Declared, declared, marked
 from flambeau_capture.errors import ExportError
-from flambeau_capture.exported_buffers import SetAnew, module_of
-from flambeau_capture.exported_names import TABLES, argument_names, named_as_in
+from flambeau_capture.exports.declared_shapes import Declared, declared, marked, positional_names
+from flambeau_capture.exports.exported_buffers import SetAnew, module_of
+from flambeau_capture.exports.exported_names import TABLES, argument_names, named_as_in
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
@@ -58,14 +56,23 @@ class Exported:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result. Raises TypeError and ValueError where the arguments are not of
         the exported form."""
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        if spec != self.in_spec:
-            raise TypeError(f"arguments of another structure: {spec}, exported for {self.in_spec}")
+        leaves = self.leaves(args, kwargs)
         for place, (leaf, example) in enumerate(zip(leaves, self.examples, strict=True)):
             _check(place, leaf, example)
         if self.open_sizes is not None:
             self.open_sizes.check(leaves)
-        flat = self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        return self.result(self.graph_module, leaves)
+
+    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The arguments, flattened. Raises TypeError where they are of another structure."""
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self.in_spec:
+            raise TypeError(f"arguments of another structure: {spec}, exported for {self.in_spec}")
+        return leaves
+
+    def result(self, graph: Callable[..., Any], leaves: Leaves) -> Any:
+        """What the graph, or a copy of it, makes of the flattened arguments."""
+        flat = graph(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
         return pytree.tree_unflatten(list(flat), self.out_spec)
 
     def __str__(self) -> str:
@@ -234,19 +241,6 @@ def _exported(
         open_sizes=_open_sizes(stand_ins, names),
         positional=positional,
     )
-
-
-def positional_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """The names of the first `count` arguments; those of `*rest` are numbered."""
-    called = fn.forward if isinstance(fn, torch.nn.Module) else fn
-    try:
-        parameters = [*inspect.signature(called).parameters.values()]
-    except ValueError:  # a function of C's without a signature
-        parameters = []
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "argument")
-    more = (f"{rest}_{number}" for number in range(count))
-    return tuple(itertools.islice(itertools.chain(names, more), count))
 
 
 def _names(

@@ -78,12 +78,27 @@ def declared(
 def _by_name(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    called = fn.forward if isinstance(fn, torch.nn.Module) else fn
-    try:
-        bound = inspect.signature(called).bind(*args, **kwargs)
-    except ValueError:  # a function of C's without a signature
+    signature = _signature(fn)
+    if signature is None:
         return {str(place): value for place, value in enumerate(args)} | dict(kwargs)
-    return dict(bound.arguments)
+    return dict(signature.bind(*args, **kwargs).arguments)
+
+
+def positional_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """The names of the first `count` arguments; those of `*rest` are numbered."""
+    signature = _signature(fn)
+    parameters = [] if signature is None else [*signature.parameters.values()]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "argument")
+    return tuple((*names, *(f"{rest}_{number}" for number in range(count)))[:count])
+
+
+def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+    """None: a function of C's that has none."""
+    try:
+        return inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    except ValueError:
+        return None
 
 
 def _by_argument(named: Mapping[str, Any], shapes: Any) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from typing import Any, NoReturn
 import torch
 
 from flambeau_capture.breaks import REASONS, Break, BreakReport, UserLine
-from flambeau_capture.builtins.logging_and_warnings import logged_once
-from flambeau_capture.cache_entries import (
+from flambeau_capture.builtins.library.cache_entries import (
     AnswerOfGraph,
     CacheEntry,
     CallAgain,
@@ -28,6 +27,7 @@ from flambeau_capture.cache_entries import (
     call_ahead,
     is_of_many,
 )
+from flambeau_capture.builtins.library.logging_and_warnings import logged_once
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.graph.builder import CopiedTensor, GraphBuilder
 from flambeau_capture.source import CachedSource, Source

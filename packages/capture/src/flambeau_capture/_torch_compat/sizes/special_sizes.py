@@ -15,14 +15,18 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from flambeau_capture._torch_compat.dispatching import perform
-from flambeau_capture._torch_compat.shape_environments import (
+from flambeau_capture._torch_compat.sizes.shape_environments import (
     NUMBERS,
     data_symbols,
     new_environment,
     sympy_of_torch,
 )
-from flambeau_capture._torch_compat.symbols import hint, symbolic_condition
-from flambeau_capture._torch_compat.unbacked_symbols import assume, assumptions, known_condition
+from flambeau_capture._torch_compat.sizes.symbols import hint, symbolic_condition
+from flambeau_capture._torch_compat.sizes.unbacked_symbols import (
+    assume,
+    assumptions,
+    known_condition,
+)
 
 
 def sizes_among(values: Any) -> Iterator[Any]:

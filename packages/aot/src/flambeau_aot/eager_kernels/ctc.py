@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_aot.kernel_operators import KernelOperator, define_pair
+from flambeau_aot.eager_kernels.kernel_operators import KernelOperator, define_pair
 
 _CALL = (
     "Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, "

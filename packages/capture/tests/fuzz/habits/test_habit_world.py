@@ -22,7 +22,7 @@ pytestmark = [
 @pytest.mark.parametrize("seed", (1, 2))
 @pytest.mark.parametrize("name", sorted(HABITS))
 def test_each_habit_alone(name, seed):
-    """More on request: `python packages/capture/tests/fuzz/habit_world.py 5000`."""
+    """More on request: `python packages/capture/tests/fuzz/habits/habit_world.py 5000`."""
     assert habit_world.run(seed, [name]) == 10
 
 

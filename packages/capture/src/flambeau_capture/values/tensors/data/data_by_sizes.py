@@ -17,7 +17,7 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.graph.functions import NotInGeneral
 from flambeau_capture.values.base import Tracer
-from flambeau_capture.values.tensors.constant_data import (
+from flambeau_capture.values.tensors.data.constant_data import (
     PURE,
     compute,
     cone,

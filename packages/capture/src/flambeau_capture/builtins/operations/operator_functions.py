@@ -11,21 +11,21 @@ from collections.abc import Callable
 from functools import partial
 
 from flambeau_capture.builtins.argument_unpacking import spread
-from flambeau_capture.builtins.operator_tables import (
+from flambeau_capture.builtins.operations.operator_tables import (
     IN_PLACE,
     OPERATORS,
     UNARY,
     declined,
     of_built_ins,
 )
-from flambeau_capture.builtins.operators import binary, identical, unary
+from flambeau_capture.builtins.operations.operators import binary, identical, unary
 from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.made_objects import MadeObject, act
+from flambeau_capture.values.objects.made.made_objects import MadeObject, act
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 

@@ -45,7 +45,12 @@ from flambeau_capture.values.iterators.builtin import (
 )
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.objects.attributes import find_in_class
-from flambeau_capture.values.objects.made_models import BUFFERS, MODELS, nothing_around, state_of
+from flambeau_capture.values.objects.made.made_models import (
+    BUFFERS,
+    MODELS,
+    nothing_around,
+    state_of,
+)
 from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import already_tracked, wrap_known, wraps_type
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue

@@ -21,7 +21,7 @@ from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.made_classes import (
+from flambeau_capture.values.objects.made.made_classes import (
     MadeClass,
     MadePart,
     PartOfClass,

@@ -17,8 +17,8 @@ from typing import Any, cast
 import torch
 
 from flambeau_aot._torch_compat import storage_key
-from flambeau_aot.intercept.inplace import write
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept
+from flambeau_aot.intercept.writes.inplace import write
 
 _SETS = torch.Tensor.__setitem__
 _PUTS_IN_PLACE = frozenset(

@@ -16,7 +16,7 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Tracer
-from flambeau_capture.values.tensors.constant_data import cone, of_torch, tensors_of
+from flambeau_capture.values.tensors.data.constant_data import cone, of_torch, tensors_of
 from flambeau_capture.values.tensors.refused_calls import operator_name, zeros
 from flambeau_capture.values.tensors.tensor import TensorValue
 

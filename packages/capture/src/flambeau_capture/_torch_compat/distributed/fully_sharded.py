@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from flambeau_capture._torch_compat.collectives import (
+from flambeau_capture._torch_compat.distributed.collectives import (
     functional,
     name_of_group,
     reduction_name,

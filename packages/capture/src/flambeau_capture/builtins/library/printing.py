@@ -15,7 +15,7 @@ from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import describe_call, handles
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.made_objects import MadeObject
+from flambeau_capture.values.objects.made.made_objects import MadeObject
 
 
 @handles(print)

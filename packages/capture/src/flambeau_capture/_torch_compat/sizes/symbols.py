@@ -14,7 +14,7 @@ from weakref import WeakMethod
 
 import torch
 
-from flambeau_capture._torch_compat.shape_environments import (
+from flambeau_capture._torch_compat.sizes.shape_environments import (
     NUMBERS,
     data_symbols,
     shape_environment,

@@ -4,7 +4,7 @@ In: a seed. Out: the number of changes made. Invariant: after every change the c
 the plain one give the same: bits, dtype, `requires_grad`, or class of exception; a stale entry
 would not.
 
-    python packages/capture/tests/fuzz/habit_world.py 2000 [seed]    # that many changes
+    python packages/capture/tests/fuzz/habits/habit_world.py 2000 [seed]    # that many changes
 
 A habit is made anew for each run: nothing that a change does outlives it.
 """

@@ -18,8 +18,8 @@ from typing import Any
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import python_method
-from flambeau_capture.builtins.operator_dispatch import arithmetic
-from flambeau_capture.builtins.operator_tables import (
+from flambeau_capture.builtins.operations.operator_dispatch import arithmetic
+from flambeau_capture.builtins.operations.operator_tables import (
     COMPARISONS,
     IN_PLACE,
     OPERATORS,
@@ -28,6 +28,7 @@ from flambeau_capture.builtins.operator_tables import (
     refuse,
 )
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
+from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate, nameless, one_object
@@ -51,7 +52,7 @@ from flambeau_capture.values.objects.attributes import call_special, find_in_cla
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instances import ObjectValue
-from flambeau_capture.values.objects.made_objects import MadeObject, act
+from flambeau_capture.values.objects.made.made_objects import MadeObject, act
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.readings import Reading, reading_operator
 from flambeau_capture.values.registry import answers_for_itself
@@ -279,12 +280,22 @@ def _namespaces(tx: Tracer, left: Value, right: Value, method: str) -> bool:
 _MADE_BY_CLASS = (DequeValue, SetValue)
 
 
+def _answers_all(tx: Tracer, symbol: str, left: Value, right: Value) -> bool:
+    """Whether an operand in C takes whatever it is given: text formats it, a view iterates it."""
+    if symbol == "%" and not isinstance(left, ObjectValue):
+        found = find_in_class(left.cls, "__mod__")
+        return found is not None and known_in(found[0], (str, bytes, bytearray))
+    if isinstance(left, DictView) and left.kind != "values" and symbol in ("|", "&", "-", "^"):
+        return right.special(tx, OPERATORS[symbol][2])
+    return False
+
+
 def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
-    foreign = not (issubclass(right.cls, left.cls) and right.special(tx, "__rmod__"))
-    if symbol == "%" and _is_text(left) and foreign:
-        return None  # text formats whatever it is given
+    foreign = not (issubclass(right.cls, left.cls) and right.special(tx, reflected))
+    if foreign and _answers_all(tx, symbol, left, right):
+        return None
     if symbol in ("==", "!=") and _namespaces(tx, left, right, name):
         tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
         contents = [DictValue(table.entries(tx), tx=tx) for table in tables]  # type: ignore[attr-defined]
@@ -357,8 +368,6 @@ def _by_built_in(
     if inner is None or isinstance(receiver, ObjectValue):
         return None
     if type(receiver) is Constant and isinstance(inner, Constant):
-        if _is_text(receiver) and symbol in ("+", "*"):
-            return None  # which are no operators of numbers
         way = getattr(receiver.value, method, None)
         answer = NotImplemented if way is None else evaluate(tx, way, inner.value)
         return None if answer is NotImplemented else tx.wrap_new(answer)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_aot.kernel_operators import KernelOperator, define_pair
+from flambeau_aot.eager_kernels.kernel_operators import KernelOperator, define_pair
 
 LAYERS: dict[str, Callable[..., Any]] = {
     layer.__name__: layer for layer in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.operator_tables import (
+from flambeau_capture.builtins.operations.operator_tables import (
     COMPARISONS,
     IN_PLACE,
     OPERATORS,
@@ -26,7 +26,9 @@ from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.containers.sets import SetValue
+from flambeau_capture.values.numpy.arrays import NumpyScalar
 from flambeau_capture.values.objects.attributes import ask, call_special, find_in_class, layout_of
+from flambeau_capture.values.objects.container_subclasses import built_in_part
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
@@ -75,7 +77,7 @@ class _Operands:
             raise Break("FB0009", f"an operator that makes one more {type(result).__name__}")
         if type(result) not in _HOLDS:
             return self.tx.wrap_new(result)
-        parts = [_part(value) for _, value in self.made]
+        parts = [built_in_part(value) for _, value in self.made]
         like = next(p for p in parts if isinstance(p, SequenceValue) and p.cls is type(result))
         return like.like(list(result))
 
@@ -124,12 +126,6 @@ def _derives(cls: type, kind: type) -> bool:
     return any(each is kind for each in cls.__mro__)
 
 
-def _part(value: Value) -> Value:
-    """The built-in part of an instance; what else there is has no other."""
-    part: Value | None = getattr(value, "payload", None)
-    return value if part is None else part
-
-
 def _built_in_value(part: Value) -> Any:
     if isinstance(part, Constant):
         return part.value
@@ -138,7 +134,7 @@ def _built_in_value(part: Value) -> Any:
 
 
 def _can_act(value: Value, names: tuple[str, str]) -> bool:
-    part, kind = _part(value), layout_of(value.cls)
+    part, kind = built_in_part(value), layout_of(value.cls)
     if isinstance(part, DictValue | SetValue):
         return known_in(kind, _TABLES) or not any(hasattr(kind, name) for name in names)
     if isinstance(part, ObjectValue):
@@ -159,9 +155,17 @@ def arithmetic(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
         return None
     fn, *methods = OPERATORS[symbol]
     names = (methods[0], methods[1])
-    formats = symbol == "%" and isinstance(part := _part(left), Constant) and part.cls in _TEXTS
+    formats = (
+        symbol == "%" and isinstance(part := built_in_part(left), Constant) and part.cls in _TEXTS
+    )
     if formats or not (_can_act(left, names) and _can_act(right, names)):
         return None
+    parts = (built_in_part(left), built_in_part(right))
+    by_numpy = any(isinstance(part, NumpyScalar) for part in parts) and symbol != "*"
+    if by_numpy and any(isinstance(part, SequenceValue) for part in parts):
+        if left.special(tx, names[0]):
+            return None
+        return tx.binary(symbol, *parts)  # an array, unless a method on the left comes before
     operands = _Operands(tx, names)
     one = operands.act_for(left)
     other = one if right is left else operands.act_for(right)
@@ -174,5 +178,5 @@ def arithmetic(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
             refuse(tx, asked, left, right)
         tx.raise_as_python(error)
     if type(result) in _TABLES:
-        return tx.binary(symbol, _part(left), _part(right))
+        return tx.binary(symbol, built_in_part(left), built_in_part(right))
     return operands.value_of(result)

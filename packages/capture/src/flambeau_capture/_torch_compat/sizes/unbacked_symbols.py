@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from flambeau_capture._torch_compat.shape_environments import (
+from flambeau_capture._torch_compat.sizes.shape_environments import (
     NUMBERS,
     data_symbols,
     shape_environment,
 )
-from flambeau_capture._torch_compat.symbols import symbolic_condition, symbolic_integer
+from flambeau_capture._torch_compat.sizes.symbols import symbolic_condition, symbolic_integer
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Operators that call eager's own kernels at run time."""

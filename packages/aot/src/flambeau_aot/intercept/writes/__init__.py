@@ -1,0 +1,1 @@
+"""Writes to tensors: in-place operators, masked writes, running statistics."""

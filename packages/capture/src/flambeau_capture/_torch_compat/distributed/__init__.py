@@ -1,0 +1,1 @@
+"""torch.distributed: collectives, distributed tensors, sharded modules."""

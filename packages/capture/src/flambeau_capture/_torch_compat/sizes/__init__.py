@@ -1,0 +1,1 @@
+"""Symbolic sizes and numbers, and the environment that they are of."""

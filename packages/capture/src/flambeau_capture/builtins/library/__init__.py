@@ -1,0 +1,1 @@
+"""Functions of the standard library, and what they do besides."""

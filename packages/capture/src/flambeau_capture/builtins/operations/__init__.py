@@ -1,0 +1,1 @@
+"""Operators, and the functions that stand for them."""

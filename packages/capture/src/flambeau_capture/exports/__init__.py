@@ -1,0 +1,1 @@
+"""Exports: a frame as one graph with its guards, constraints and buffers."""

@@ -1,0 +1,1 @@
+"""Outcome of a conversion: state of frames and heap, calls of graphs, reruns."""

@@ -1,0 +1,1 @@
+"""Classes and objects that the frame makes."""

@@ -1,0 +1,1 @@
+"""Data of tensors: constant, assigned, decided by sizes or deciding them."""
