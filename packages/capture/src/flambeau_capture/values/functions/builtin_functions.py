@@ -269,6 +269,7 @@ class MadeGetter(Value):
     """A getter that the frame makes. does: the polyfill of a call of it."""
 
     described = "a {0.cls.__name__}"
+    cls: type
 
     def __init__(self, does: Value, made_by: MadeBy) -> None:
         self.does, self.made_by = does, made_by
