@@ -44,7 +44,9 @@ def hear(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     if not tx.is_handled() or not (of_language or _is_in_place(target) or "out" in kwargs):
         return
     raised = _raised_by_eager(target, args, kwargs)
-    if type(raised) is NotImplementedError or _NOT_OF_DATA.search(str(raised)):
+    if not isinstance(raised, RuntimeError):  # fake tensors refuse the others
+        return
+    if isinstance(raised, NotImplementedError) or _NOT_OF_DATA.search(str(raised)):
         raise UserError(raised_by_python(tx, raised))
 
 
@@ -79,9 +81,11 @@ def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         if isinstance(part, dict):
             return {key: value(item) for key, item in part.items()}
         known = part.meta["val"] if isinstance(part, fx.Node) else part
-        if isinstance(known, torch.SymInt) and not compat.own_data_symbols(known):
+        if isinstance(known, _SYMBOLIC):
+            if compat.own_data_symbols(known):
+                raise Unlike
             are_open.append(known)
-            return _present(known)
+            return compat.hint(known)
         are_open.extend(_open_sizes(known))
         return _zeros(known, left) if isinstance(known, torch.Tensor) else known
 
@@ -109,6 +113,7 @@ def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 _OWN = frozenset({"torch", "_operator", "operator"})
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Unlike(Exception):
