@@ -151,11 +151,11 @@ def freed_with(effects: Effects, history: History, reached: Reached) -> tuple[fr
 def raising(effects: Effects, history: History, reached: Reached) -> tuple[Raising, ...]:
     """Derivatives that raise where eager comes to them: those of which derivatives inside of the
     program have freed what they keep, and those of operators that have none."""
-    messages = {
-        node: FREED_MESSAGE if was_freed(node) else message
-        for node, _ in history
-        if (message := taken_message(node)) is not None or was_freed(node)
-    }
+    messages: dict[Any, str] = {}
+    for node, _ in history:
+        message = FREED_MESSAGE if was_freed(node) else taken_message(node)
+        if message is not None:
+            messages[node] = message
     if not messages:
         return ()
     places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}

@@ -281,13 +281,13 @@ def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
         found = state.readers[node]
         found.discard(b.number)
         found.add(a.number)
-    _tell(state, a)
+    _notify(state, a)
     return a
 
 
-def _tell(state: Fusion, group: FusionGroup) -> None:
+def _notify(state: Fusion, group: FusionGroup) -> None:
     """Let those that come after a group know what must run before it, as far as they do not."""
-    work = [group]
+    work: list[FusionGroup | _CallStep] = [group]
     while work:
         made = work.pop()
         for number in made.following:
