@@ -2,8 +2,10 @@
 
 In: a `MaterializationPlan`. Out: groups of anchors and library calls, in an order that respects
 what reads what. Invariant: the graph of groups and calls has no cycle; a group is only compared
-with groups that it reads from, that read from it, or that read the same memory. `before` of each is
-the bit set of those that must run earlier, so the cycle test of a fusion is two bit operations.
+with groups that it reads from, that read from it, or that read the same memory. `before` of each
+has bits of those that must run earlier, so that whether another must is one bit operation. A group
+has the bits of all that it was joined of: a fusion renames nothing, and those that come after it
+are notified only of what must run earlier beyond what they know.
 
 A fusion's score is the bytes that it saves; zero where there is nothing to gain. What is shared
 counts only if a point of the joint space reads the same element for both (not if one goes by rows
