@@ -28,7 +28,7 @@ def _drawn(rank, seed=0):
     return [each.chunk(dist.get_world_size(), 2)[rank] for each in whole]
 
 
-def _in_turn(send, keys):
+def _in_turn(keys):
     """The keys of the rank before, by a collective that autograd knows."""
     world, rank = dist.get_world_size(), dist.get_rank()
     splits = [keys.shape[0] if other == (rank + 1) % world else 0 for other in range(world)]
@@ -43,7 +43,7 @@ def _ring(query, key, value):
     both = torch.stack([key, value])
     for step in range(dist.get_world_size()):
         if step:
-            both = _in_turn(step, both)
+            both = _in_turn(both)
         scores = query @ both[0].mT / WIDTH**0.5
         top = scores.amax(-1, keepdim=True)
         new = top if most is None else torch.maximum(most, top)

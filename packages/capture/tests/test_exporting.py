@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,6 +160,34 @@ def test_a_call_of_another_form_is_refused(case: Wrong) -> None:
     exported = fc.export(lambda x, n: x * n, torch.ones(3), 2)
     with pytest.raises(case.error, match=case.text):
         exported(*case.args)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "text"),
+    [
+        ((), {}, "d is not given"),
+        ((3,), {}, r"d is a single value, exported for a dict with the keys ['x', 'y']"),
+        (({"x": 1},), {}, "d is a dict with the keys ['x'], exported for a dict with the keys"),
+        (({"x": 1, "y": 2},), {}, "d['y'] is a single value, exported for a list of 2"),
+        (({"x": 1, "y": [2]},), {}, "d['y'] is a list of 1, exported for a list of 2"),
+        (({"x": 1, "y": [2, (3,)]},), {}, "d['y'][1] is a tuple of 1, exported for a single value"),
+        (({"x": 1, "y": (2, 3)},), {}, "d['y'] is a tuple of 2, exported for a list of 2"),
+        (({"x": 1, "y": [2, 3]},), {}, "m is not given"),
+        (({"x": 1, "y": [2, 3]}, 4), {"k": 5}, "2 arguments by place, exported for 1"),
+        (({"x": 1, "y": [2, 3]},), {"m": 4}, "k is not given"),
+        (({"x": 1, "y": [2, 3]},), {"m": 4, "k": 5, "z": 6}, "z is given, exported for a call"),
+        (({"x": 1, "y": [2, 3]},), {"m": [4], "k": 5}, "m is a list of 1, exported for a single"),
+        ((), {"d": 3, "m": 4, "k": 5}, "d is given by name, exported for it by place"),
+        (({"x": 1, "y": [2, 3]},), {"k": 5, "m": 4}, "k, m by name, exported for the order m, k"),
+    ],
+)
+def test_an_argument_of_another_structure_is_named(args: Any, kwargs: Any, text: str) -> None:
+    def program(d: Any, m: int, k: int) -> torch.Tensor:
+        return d["x"] * m + d["y"][0] * k + d["y"][1]
+
+    exported = fc.export(program, {"x": torch.ones(3), "y": [2, 3]}, m=4, k=5)
+    with pytest.raises(TypeError, match=re.escape(f"another structure: {text}")):
+        exported(*args, **kwargs)
 
 
 class Counts(torch.nn.Module):

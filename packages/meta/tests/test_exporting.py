@@ -40,7 +40,7 @@ def test_what_it_is_called_with_is_checked(inputs, tmp_path):
     loaded = flambeau.load_export(path)
     with pytest.raises(ValueError, match=r"shape \[3\] on cpu, exported for"):
         loaded({**inputs, "y": torch.randn(3)})
-    with pytest.raises(TypeError, match="another structure"):
+    with pytest.raises(TypeError, match="structure: d is a single value, exported for a dict"):
         loaded(inputs["x"])
 
 

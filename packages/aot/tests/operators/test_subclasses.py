@@ -228,3 +228,13 @@ def test_there_is_no_second_derivative() -> None:
     out = aot.aot_function(lambda v: v.sin(), aot.run_as_is)(x)
     with pytest.raises(aot.DoubleBackwardError, match="Pair"):
         torch.autograd.grad(out, x, torch.ones_like(out), create_graph=True)
+
+
+def test_a_program_of_a_class_without_a_form_is_not_saved() -> None:
+    compiled = aot.aot_function(chain, aot.run_as_is)
+    compiled(pair(0), pair(7))
+    (entry,) = compiled.compiled.values()
+    with pytest.raises(aot.CannotSave, match="a tensor of the class Pair"):
+        entry.stored.data()
+    with pytest.raises(aot.AotError, match="restored with the graph"):
+        aot.restore(entry.stored, (), torch.nn.Identity())

@@ -35,9 +35,10 @@ class Ranks:
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
         self.started: list[str] = []
+        self.values: dict[fx.Node, list[Any]] = {}
 
     def run(self, inputs: list[list[Tensor]]) -> list[list[Tensor]]:
-        values: dict[fx.Node, list[Any]] = {}
+        values = self.values
         given = iter(inputs)
         for node in self.graph.nodes:
             if node.op == "placeholder":

@@ -128,12 +128,18 @@ def local_part(tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
     return tensor._local_tensor, all(each.is_replicate() for each in tensor.placements)  # type: ignore[attr-defined]
 
 
-def dispatch_of_distributed() -> str:
-    """What has taken over operators of distributed tensors; whether plain operands are copies."""
+def rules_of_distributed() -> tuple[list[tuple[str, Any]], bool]:
+    """What computes operators of distributed tensors and what decides their placements, each with
+    its operator; whether plain operands are copies."""
     dispatcher: Any = sys.modules["torch.distributed.tensor"].DTensor._op_dispatcher
-    handlers = dispatcher._custom_op_handlers.items()
-    lines = sorted(f"{op}: {each.__module__}.{each.__qualname__}" for op, each in handlers)
-    return "\n".join([*lines, f"implicit: {dispatcher._allow_implicit_replication}"])
+    tables = ("op_to_rules", "op_strategy_funcs", "op_single_dim_strategy_funcs")
+    rules = [vars(dispatcher.sharding_propagator).get(table, {}) for table in tables]
+    found = [
+        (str(op), each.func if type(each).__module__.startswith("torch.") else each)
+        for table in (dispatcher._custom_op_handlers, *rules)
+        for op, each in table.items()
+    ]
+    return found, bool(dispatcher._allow_implicit_replication)
 
 
 # --- symbolic sizes -------------------------------------------------------------------------------

@@ -151,15 +151,21 @@ def freed_with(effects: Effects, history: History, reached: Reached) -> tuple[fr
 def raising(effects: Effects, history: History, reached: Reached) -> tuple[Raising, ...]:
     """Derivatives that raise where eager comes to them: those of which derivatives inside of the
     program have freed what they keep, and those of operators that have none."""
+    messages: dict[Any, str] = {}
+    for node, _ in history:
+        message = FREED_MESSAGE if was_freed(node) else taken_message(node)
+        if message is not None:
+            messages[node] = message
+    if not messages:
+        return ()
     places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
     leads: dict[Any, frozenset[int]] = {}
     found: set[Raising] = set()
     for node, following in reversed(history):
         own = places.get(id(getattr(node, "variable", None)))
         leads[node] = frozenset(() if own is None else (own,)).union(*(leads[n] for n in following))
-        message = FREED_MESSAGE if was_freed(node) else taken_message(node)
-        if message is not None:
-            found.add(Raising(reached[node], leads[node], message))
+        if node in messages:
+            found.add(Raising(reached[node], leads[node], messages[node]))
     return tuple(found)
 
 

@@ -42,7 +42,7 @@ class Stored:
     arguments: how many a call has. constants: tensors that the trace found in the program, bound
     after its own static ones. shield: whether a call without derivatives runs with grad disabled.
     backward, crossing: None without a backward part. around: what is around a program whose tensors
-    are distributed, as data (`saved_subclasses`).
+    are distributed, as data (`saved_subclasses`). unsaved: why that has no such form.
     """
 
     plan: plans.RuntimePlan
@@ -56,9 +56,12 @@ class Stored:
     crossing: Crossing | None = None
     higher: HigherOrder | None = None
     around: dict[str, Any] | None = None
+    unsaved: str = ""
 
     def data(self) -> dict[str, Any]:
         """All but the constants, of JSON's kinds. Raises CannotSave."""
+        if self.unsaved:
+            raise CannotSave(self.unsaved)
         return {
             field.name: encoded(getattr(self, field.name))
             for field in fields(self)
@@ -90,7 +93,7 @@ def restore(
     arguments that share memory in another way.
     """
     count = stored.plan.inputs.static - len(stored.constants)
-    if stored.around is not None:
+    if stored.around is not None or stored.unsaved:
         raise AotError("a program of distributed tensors is restored with the graph it is of")
     if len(static) != count:
         raise AotError(f"the program has {count} parameters and buffers, given are {len(static)}")

@@ -33,12 +33,12 @@ def with_subclasses(stored: Stored | None, plain: Unwrapped) -> Stored | None:
     """The stored form of a program, given that of its plain one."""
     if stored is None:
         return None
-    if stored.around is not None:
-        return replace(stored, around=_Cannot("subclasses of subclasses"))
+    if stored.around is not None or stored.unsaved:
+        return replace(stored, unsaved="subclasses of subclasses")
     try:
         return replace(stored, around=_around(plain))
     except (CannotSave, LookupError) as error:
-        return replace(stored, around=_Cannot(str(error)))
+        return replace(stored, unsaved=str(error))
 
 
 def distributed_text(value: Any) -> str:
@@ -49,18 +49,6 @@ def distributed_text(value: Any) -> str:
     except LookupError as error:
         raise CannotSave(str(error)) from None
     return json.dumps(data)
-
-
-class _Cannot(dict[str, Any]):
-    """In the place of what has no form: why."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__()
-        self.why = why
-
-    def items(self) -> Any:
-        """Called by whoever writes it."""
-        raise CannotSave(self.why)
 
 
 def _around(plain: Unwrapped) -> dict[str, Any]:

@@ -86,6 +86,48 @@ def argument_names(in_spec: Any, positional: Sequence[str]) -> list[str]:
     return found
 
 
+def differing_argument(given: Any, wanted: Any, positional: Sequence[str]) -> str:
+    """In words, the first argument in which the structure of a call is not that of the export."""
+    (args, kwargs), (own_args, own_kwargs) = given.children(), wanted.children()
+    for name, one, other in zip(positional, args.children(), own_args.children()):
+        if one != other:
+            return _differing_part(name, one, other)
+    if args.num_children > own_args.num_children:
+        return f"{args.num_children} arguments by place, exported for {own_args.num_children}"
+    names = [*positional[args.num_children :], *own_kwargs.context]
+    for name in names:
+        if name not in kwargs.context:
+            return f"{name} is not given"
+    for name in kwargs.context:
+        if name not in names:
+            return f"{name} is given, exported for a call without it"
+    for name in positional[args.num_children :]:
+        return f"{name} is given by name, exported for it by place"
+    if kwargs.context != own_kwargs.context:
+        ordered = (", ".join(each.context) for each in (kwargs, own_kwargs))
+        return "{} by name, exported for the order {}".format(*ordered)
+    parts = zip(names, kwargs.children(), own_kwargs.children())
+    return next(_differing_part(*each) for each in parts if each[1] != each[2])
+
+
+def _differing_part(name: str, given: Any, wanted: Any) -> str:
+    kinds = (given.type, given.context, given.num_children)
+    if kinds == (wanted.type, wanted.context, wanted.num_children):
+        keys = given.context if given.type is dict else range(given.num_children)
+        for key, one, other in zip(keys, given.children(), wanted.children(), strict=True):
+            if one != other:
+                return _differing_part(f"{name}[{key!r}]", one, other)
+    return f"{name} is {_in_words(given)}, exported for {_in_words(wanted)}"
+
+
+def _in_words(structure: Any) -> str:
+    if structure.is_leaf():
+        return "a single value"
+    if structure.type is dict:
+        return f"a dict with the keys {structure.context}"
+    return f"a {structure.type.__name__} of {structure.num_children}"
+
+
 def _state_of(
     source: torch.nn.Module, made: dict[torch.nn.Module, torch.nn.Module]
 ) -> torch.nn.Module:

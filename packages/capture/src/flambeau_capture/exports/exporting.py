@@ -24,7 +24,12 @@ from flambeau_capture.breaks import Unsupported
 from flambeau_capture.errors import ExportError
 from flambeau_capture.exports.declared_shapes import Declared, declared, marked, positional_names
 from flambeau_capture.exports.exported_buffers import SetAnew, module_of
-from flambeau_capture.exports.exported_names import TABLES, argument_names, named_as_in
+from flambeau_capture.exports.exported_names import (
+    TABLES,
+    argument_names,
+    differing_argument,
+    named_as_in,
+)
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
@@ -67,7 +72,8 @@ class Exported:
         """The arguments, flattened. Raises TypeError where they are of another structure."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self.in_spec:
-            raise TypeError(f"arguments of another structure: {spec}, exported for {self.in_spec}")
+            found = differing_argument(spec, self.in_spec, self.positional)
+            raise TypeError(f"arguments of another structure: {found}")
         return leaves
 
     def result(self, graph: Callable[..., Any], leaves: Leaves) -> Any:

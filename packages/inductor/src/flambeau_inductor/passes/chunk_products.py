@@ -25,7 +25,6 @@ from torch import fx
 from flambeau_inductor._torch_compat import WAIT, overload_of
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.passes.merge_collectives import ALL_GATHER, REDUCE_SCATTER
-from flambeau_inductor.passes.rewriter import Ledger
 from flambeau_inductor.templates.gemm.alignment import library_seconds
 from flambeau_inductor.templates.gemm.tiles import GemmShape
 from flambeau_inductor.tuning import tuning_of
@@ -54,9 +53,8 @@ class _Case:
     copied: int
 
 
-def chunk_products(graph: fx.Graph, ledger: Ledger | None = None) -> int:
+def chunk_products(graph: fx.Graph) -> int:
     """Rewrite all that gains; returns how many products are in chunks."""
-    del ledger
     changed = 0
     for find, rewrite in ((_gathered, _multiply_chunks), (_scattered, _scatter_chunks)):
         for case in [each for each in map(find, list(graph.nodes)) if each is not None]:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import flambeau_prims
 import pytest
 import torch
 import torch.nn.functional as F
+from flambeau_inductor.driver import PassContext
 from flambeau_inductor.ir.loops import Store
+from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.options import Options
+from flambeau_inductor.passes.primitive_passes import rewrite
 from flambeau_inductor.schedule import Limits
+from flambeau_inductor.schedule.fuse import fuse as fusing
+from flambeau_inductor.schedule.materialize.materialize import materialize
+from flambeau_inductor.schedule.tensor_program import TensorProgram
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import fx
 
 from tests.evaluated import Outcome, against_eager
 
@@ -156,6 +166,43 @@ def test_random_programs(data: st.DataObject) -> None:
 
     torch.manual_seed(len(steps))
     against_eager(program, r(4, 6), r(4, 6), tolerance=1e-4, limits=Limits(fusion=fusion))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_each_fusion_every_step_knows_all_that_must_run_before_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, joined = random.Random(seed), []
+    merge = fusing._merge
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = [x, y]
+        for _ in range(30):
+            function: Any = draw.choice([*UNARY, *BINARY])
+            operands = draw.choices(values[-6:], k=2 if function in BINARY else 1)
+            values.append(function(*operands))
+        return tuple(values[-3:])
+
+    def checked(state: Any, a: Any, b: Any) -> Any:
+        made = merge(state, a, b)
+        joined.append(made)
+        for step in state.steps.values():
+            earlier, work = set(), [*(fusing._direct(state, step) - {step.number})]
+            while work:
+                if (number := work.pop()) not in earlier:
+                    earlier.add(number)
+                    work += fusing._direct(state, state.steps[number]) - {number}
+            known = {n for n, each in state.steps.items() if step.before & each.bits}
+            assert known == earlier
+        return made
+
+    monkeypatch.setattr(fusing, "_merge", checked)
+    inputs = [r(4, 6), r(4, 6)]
+    graph = lower_graph(rewrite(flambeau_prims.lower(fx.symbolic_trace(program), inputs)), inputs)
+    context = PassContext(options=Options())
+    planned, _ = materialize(context, TensorProgram(graph))
+    _, count = fusing.fuse(context, planned)
+    assert count == len(joined) > 5
 
 
 def test_loops_that_walk_a_tensor_in_different_orders_stay_apart() -> None:

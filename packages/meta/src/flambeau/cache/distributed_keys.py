@@ -15,7 +15,7 @@ import torch
 from flambeau_aot import CannotSave, distributed_text
 from torch import fx
 
-from flambeau._torch_compat import dispatch_of_distributed
+from flambeau._torch_compat import rules_of_distributed
 from flambeau.cache.graph_data import CannotKey, function
 
 MODULE = "torch.distributed.tensor"
@@ -60,9 +60,18 @@ def around(item: torch.Tensor) -> str:
 
 
 def dispatch(gm: fx.GraphModule, items: Iterable[object]) -> str:
-    """How the process's distributed tensors answer operators, for a graph that has any."""
-    has_any = any(map(is_distributed, items)) or any(map(_places, gm.graph.nodes))
-    return dispatch_of_distributed() if has_any else ""
+    """How the process's distributed tensors answer operators, for a graph that has any. Raises
+    CannotKey where that is code which no version of torch fixes."""
+    if not (any(map(is_distributed, items)) or any(map(_places, gm.graph.nodes))):
+        return ""
+    rules, implicit = rules_of_distributed()
+    lines = []
+    for op, rule in rules:
+        module, name = str(getattr(rule, "__module__", "")), getattr(rule, "__qualname__", "")
+        if module.partition(".")[0] != "torch" or not name:
+            raise CannotKey(f"a rule of {op} for distributed tensors that is not torch's: {rule!r}")
+        lines.append(f"{op}: {module}.{name}")
+    return "\n".join([*sorted(lines), f"implicit: {implicit}"])
 
 
 def _places(node: fx.Node) -> bool:

@@ -1,1 +1,1 @@
-"""Writes to tensors: in-place operators, masked writes, running statistics."""
+"""Writes to tensors: in-place and custom operators, masked writes, running statistics."""

@@ -2,7 +2,8 @@
 
 In: an operator whose schema marks arguments as written to: tensors, lists of them, optional ones.
 Out: an operator that takes the same arguments and returns, after the operator's own results, the
-new value of every tensor that it would have written to.
+new value of every tensor that it would have written to. A call of one without a derivative, whether
+it writes or not, comes here too: its results get the node that raises (`absent_formulas`).
 Invariant: the new operator runs the old one, as it is registered at that call, on clones; tensors
 that share memory with one that is written to are views of one clone. Its results are tensors, one
 after the other, also where the old one returns a list among them: a graph has no lists in tuples.

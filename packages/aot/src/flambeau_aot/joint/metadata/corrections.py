@@ -199,7 +199,8 @@ def _modulus(args: Args, device: torch.device) -> Corrected:
 
 def _rotated(args: Args, device: torch.device) -> Corrected:
     """A copy, whose dimensions a turn of a quarter exchanges."""
-    x, times, dims = (*args, 1, (0, 1))[:3] if len(args) < 2 else (*args, (0, 1))[:3]
+    defaults: Args = (1, (0, 1))
+    x, times, dims = (*args, *defaults[len(args) - 1 :])
 
     def made(x: torch.Tensor) -> torch.Tensor:
         copy = x.clone() if times % 4 else x.clone(memory_format=torch.contiguous_format)

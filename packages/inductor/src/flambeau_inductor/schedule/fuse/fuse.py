@@ -2,8 +2,10 @@
 
 In: a `MaterializationPlan`. Out: groups of anchors and library calls, in an order that respects
 what reads what. Invariant: the graph of groups and calls has no cycle; a group is only compared
-with groups that it reads from, that read from it, or that read the same memory. `before` of each is
-the bit set of those that must run earlier, so the cycle test of a fusion is two bit operations.
+with groups that it reads from, that read from it, or that read the same memory. `before` of each
+has bits of those that must run earlier, so that whether another must is one bit operation. A group
+has the bits of all that it was joined of: a fusion renames nothing, and those that come after it
+are notified only of what must run earlier beyond what they know.
 
 A fusion's score is the bytes that it saves; zero where there is nothing to gain. What is shared
 counts only if a point of the joint space reads the same element for both (not if one goes by rows
@@ -47,9 +49,9 @@ from flambeau_inductor.scheduling_limits import Limits
 class _CallStep:
     number: int
     call: LibraryCall
+    bits: int = 0
     before: int = 0
-    after: int | None = None
-    """The previous call with an effect: those keep the program's order."""
+    following: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class Fusion:
     """By the symbol of a size that depends on data: the call that gives it."""
 
     after: dict[int, set[int]] = field(default_factory=dict)
-    """By a step: those of the sizes that it uses."""
+    """By a step: those of the sizes that it uses; the previous call with an effect, for one."""
 
 
 def fuse(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
@@ -99,7 +101,7 @@ def _collect(state: Fusion) -> None:
     for item in plan.order:
         number = len(state.steps)
         if isinstance(item, LibraryCall):
-            step = _CallStep(number, item)
+            step = _CallStep(number, item, 1 << number)
             state.steps[number] = step
             read = operands_of(plan, item)
             step.before = _before(state, read)
@@ -107,8 +109,8 @@ def _collect(state: Fusion) -> None:
                 step.before |= _sized(state, number, data_sizes_of_call(plan, item))
             if item.impure:
                 if effect is not None:
-                    step.after = effect.number
-                    step.before |= effect.before | (1 << effect.number)
+                    state.after.setdefault(number, set()).add(effect.number)
+                    step.before |= effect.before | effect.bits
                 effect = step
             for result in plan.results(item):
                 if result is not None:
@@ -119,6 +121,7 @@ def _collect(state: Fusion) -> None:
         elif item in plan.anchors:
             anchor = analyse(plan, item, number)
             group = FusionGroup(number, [anchor], anchor.blocks, traffic(anchor), anchor.ops)
+            group.bits = 1 << number
             group.before = _before(state, anchor.reads)
             if state.sized:
                 group.before |= _sized(state, number, data_sizes_of(plan, item))
@@ -162,6 +165,8 @@ def _drop_unread(state: Fusion) -> None:
     left = sum(1 << number for number in state.steps)
     for step in state.steps.values():  # a loop over no points comes after nothing that is left out
         step.before &= left
+        for number in _direct(state, step):
+            state.steps[number].following.add(step.number)
 
 
 def _before(state: Fusion, read: Iterable[Node]) -> int:
@@ -169,7 +174,7 @@ def _before(state: Fusion, read: Iterable[Node]) -> int:
     for node in read:
         made = state.maker.get(node)
         if made is not None:
-            mask |= made.before | (1 << made.number)
+            mask |= made.before | made.bits
     return mask
 
 
@@ -181,7 +186,7 @@ def _sized(state: Fusion, number: int, names: Iterable[str]) -> int:
     state.after[number] = calls
     mask = 0
     for call in calls:
-        mask |= state.steps[call].before | (1 << call)
+        mask |= state.steps[call].before | state.steps[call].bits
     return mask
 
 
@@ -242,18 +247,17 @@ def _best(state: Fusion, group: FusionGroup) -> FusionGroup | None:
 
 def _cycle(state: Fusion, a: FusionGroup, b: FusionGroup) -> str | None:
     for first, second in ((a, b), (b, a)):
-        bit = 1 << first.number
-        if not second.before & bit:
+        if not second.before & first.bits:
             continue
         # Something between them: `second` reads it, and it needs `first`.
         for number in sorted(_direct(state, second) - {first.number, second.number}):
-            if state.steps[number].before & bit:
+            if state.steps[number].before & first.bits:
                 return f"cycle: through step {number}"
     return None
 
 
 def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
-    blocks = joint_space(a, b)
+    blocks, previous = joint_space(a, b), _direct(state, b)
     assert blocks is not None
     state.merges.append(Merge(a.members[-1].node.name, b.members[-1].node.name))
     a.blocks = blocks
@@ -263,8 +267,12 @@ def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
     a.ops += b.ops
     if b.number in state.after:
         state.after.setdefault(a.number, set()).update(state.after.pop(b.number))
-    old, new = 1 << b.number, 1 << a.number
-    a.before = (a.before | b.before) & ~old & ~new
+    for number in previous:
+        state.steps[number].following.discard(b.number)
+        state.steps[number].following.add(a.number)
+    a.following = (a.following | b.following) - {a.number, b.number}
+    a.bits |= b.bits
+    a.before = (a.before | b.before) & ~a.bits
     del state.steps[b.number]
     for tiny in (state.tiny.get(b.blocks), state.tiny.get(blocks)):
         if tiny is not None:
@@ -275,10 +283,20 @@ def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
         found = state.readers[node]
         found.discard(b.number)
         found.add(a.number)
-    for step in state.steps.values():
-        if step.before & (old | new):
-            step.before = (step.before & ~old) | new | a.before
+    _notify(state, a)
     return a
+
+
+def _notify(state: Fusion, group: FusionGroup) -> None:
+    """Let those that come after a group know what must run before it, as far as they do not."""
+    work: list[FusionGroup | _CallStep] = [group]
+    while work:
+        made = work.pop()
+        for number in made.following:
+            step = state.steps[number]
+            if (made.before | step.before) != step.before:
+                step.before |= made.before
+                work.append(step)
 
 
 def _ordered(state: Fusion) -> list[FusionGroup | LibraryCall]:
@@ -304,10 +322,7 @@ def _rank(step: FusionGroup | _CallStep) -> int:
 def _direct(state: Fusion, step: FusionGroup | _CallStep) -> set[int]:
     nodes = step.reads if isinstance(step, FusionGroup) else operands_of(state.plan, step.call)
     found = {state.maker[n].number for n in nodes if n in state.maker}
-    found |= state.after.get(step.number, set())
-    if isinstance(step, _CallStep) and step.after is not None:
-        found.add(step.after)
-    return found
+    return found | state.after.get(step.number, set())
 
 
 # --- score: memory traffic saved ------------------------------------------------------------------

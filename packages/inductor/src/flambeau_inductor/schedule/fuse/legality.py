@@ -200,8 +200,14 @@ class FusionGroup(_IterationSpace):
     """Bytes read of each node in memory, members included."""
 
     ops: int = 0
+    bits: int = 0
+    """Those of its members, one each."""
+
     before: int = 0
-    """Bit set of the groups and calls that must run earlier, transitively."""
+    """Bits of the groups and calls that must run earlier, transitively: one or more of each."""
+
+    following: set[int] = field(default_factory=set)
+    """The groups and calls that read what it computes."""
 
     def nodes(self) -> set[Node]:
         return {m.node for m in self.members}
