@@ -83,9 +83,11 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
     try:
         found = graph_call(tx, "call_function", fn, [left, right], {})
     except UserError as error:
-        named = other.cls in _AS_OTHERS and symbol != "*"
+        acts = other.cls in _AS_OTHERS
+        named = (acts and symbol != "*") or (isinstance(other, ObjectValue) and fn in _ORDER)
         if named and issubclass(error.value.cls, TypeError):
-            given = [s.cls() if s is other else stand_in(s.cls) for s in (left, right)]
+            sides = (left, right)
+            given = [s.cls() if acts and s is other else stand_in(s.cls) for s in sides]
             evaluate(tx, (IN_PLACE if asked in IN_PLACE else OPERATORS)[asked][0], *given)
         if asked not in IN_PLACE:
             raise
