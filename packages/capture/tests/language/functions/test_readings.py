@@ -170,6 +170,16 @@ def test_a_stream_is_seeded_in_one_graph(capture, same):
     both(fn, capture(fn, nopython=True), same)
 
 
+def test_what_seed_refuses_is_raised_in_one_graph(capture):
+    def fn(t):
+        try:
+            STREAM.seed(1, 2, 3)
+        except TypeError as error:
+            return t * 2, str(error)
+
+    assert capture(fn, nopython=True)(torch.ones(2))[1] == fn(torch.ones(2))[1]
+
+
 @pytest.mark.parametrize("name", ["random", "seed"])
 def test_a_stream_is_given_a_method_of_its_own(capture, name):
     def made():

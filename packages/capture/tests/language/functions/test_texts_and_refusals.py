@@ -1,6 +1,9 @@
 """Format strings of objects, and what built-in functions and operators refuse in one graph."""
 
+import array
 import bisect
+import datetime
+import decimal
 import itertools
 import time
 import types
@@ -83,12 +86,30 @@ def test_numbers_that_vary_are_refused_when_the_iterator_is_made(capture, name):
         assert torch.equal(found[0], expected[0]) and [*found[1]] == [*expected[1]], n
 
 
+class Counted(int):
+    """Whose methods are asked when what is on the left answers nothing."""
+
+    def __radd__(self, other):
+        return "added", str(other)
+
+    def __rmul__(self, other):
+        return "times", str(other)
+
+    def __gt__(self, other):
+        return "above", str(other)
+
+
 JOINED = {
     "a tuple and sizes": lambda x: (1,) + x.shape,
     "sizes and a tuple": lambda x: x.shape + (True,),
     "a sum of sizes": lambda x: sum([x.shape, x.shape], ()),
     "no number before": lambda x: ("a",) + x.shape,
     "no number after": lambda x: x.shape + (1.5,),
+    "a decimal and a number": lambda x: decimal.Decimal(3) + Counted(2),
+    "an order of a decimal": lambda x: decimal.Decimal(3) < Counted(4),
+    "a difference and a number": lambda x: datetime.timedelta(1) * Counted(2),
+    "an array and a number": lambda x: array.array("i", [1]) + Counted(2),
+    "a decimal by nothing": lambda x: decimal.Decimal(3) * Counted(0),
     "values and keys": lambda x: {1: 2}.values() | {1: 2}.keys(),
     "values without keys": lambda x: {1: 2}.values() - {1: 2}.keys(),
     "values and values": lambda x: {1: 2}.values() | {1: 2}.values(),

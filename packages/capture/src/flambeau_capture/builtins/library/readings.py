@@ -18,7 +18,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, objects_of
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.call_rules import (
     RULES,
@@ -119,7 +119,7 @@ def _seeded(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     plain, named = objects_of(args[1:], kwargs)
     if not all(type(each) in (int, float, str, bytes) for each in (*plain, *named.values())):
         raise Break("FB0005", describe_call(fn, args))
-    like = fn(random.Random(0), *plain, **named)
+    like = evaluate(tx, fn, random.Random(0), *plain, **named)
     Reading(tx, fn, args, like, f"random.{fn.__name__}", kwargs)
     return Constant(None)
 

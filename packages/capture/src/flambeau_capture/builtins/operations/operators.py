@@ -373,6 +373,16 @@ def _by_built_in(
         way = getattr(receiver.value, method, None)
         answer = NotImplemented if way is None else evaluate(tx, way, inner.value)
         return None if answer is NotImplemented else tx.wrap_new(answer)
+    if isinstance(receiver, MadeObject) and isinstance(inner, Constant):
+        if find_in_class(receiver.cls, method) is None:
+            return None
+        try:
+            found = act(tx, getattr(receiver.cls, method), [receiver, inner])
+        except UserError as error:
+            if issubclass(error.value.cls, TypeError):  # a sequence, which is asked after numbers
+                raise Break("FB0009", f"{receiver.describe()} {symbol}") from None
+            raise
+        return None if declined(found) else found
     if not isinstance(receiver, DictValue | SequenceValue | SetValue) or symbol not in COMPARISONS:
         return None
     try:
