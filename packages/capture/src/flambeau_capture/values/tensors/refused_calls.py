@@ -49,7 +49,10 @@ def hear(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise UserError(raised_by_python(tx, raised))
 
 
-_NOT_OF_DATA = re.compile("can't be cast|not supported")
+#: words of an error that says which dtypes are taken
+_NOT_OF_DATA = re.compile(
+    "can't be cast|not supported|only supports|dtype|scalar type|a long tensor|used as indices must"
+)
 
 
 def _is_in_place(target: Any) -> bool:
@@ -92,7 +95,7 @@ def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             with torch.set_grad_enabled(grad):
                 call(*given[0], **given[1])
         except Exception as raised:
-            of_sizes = are_open and re.search(r"\d", re.sub(r"'[^']*'", "", str(raised)))
+            of_sizes = are_open and re.search(r"\b\d", re.sub(r"'[^']*'", "", str(raised)))
             return None if of_sizes else raised.with_traceback(None)
         finally:
             torch.set_rng_state(drawn)
