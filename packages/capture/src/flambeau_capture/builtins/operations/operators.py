@@ -379,7 +379,7 @@ def _by_built_in(
         try:
             found = act(tx, getattr(receiver.cls, method), [receiver, inner])
         except UserError as error:
-            if issubclass(error.value.cls, TypeError):  # a sequence, which is asked after numbers
+            if issubclass(error.value.cls, TypeError):  # of a sequence, whose turn is later
                 raise Break("FB0009", f"{receiver.describe()} {symbol}") from None
             raise
         return None if declined(found) else found
