@@ -21,6 +21,7 @@ from flambeau_capture.builtins.operations.operator_tables import (
     declined,
     refuse,
 )
+from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -83,7 +84,7 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
     try:
         found = graph_call(tx, "call_function", fn, [left, right], {})
     except UserError as error:
-        acts = other.cls in _AS_OTHERS
+        acts = known_in(other.cls, _AS_OTHERS)
         named = (acts and symbol != "*") or (isinstance(other, ObjectValue) and fn in _ORDER)
         if named and issubclass(error.value.cls, TypeError):
             sides = (left, right)
