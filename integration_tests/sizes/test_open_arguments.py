@@ -158,3 +158,34 @@ def test_windows_of_pictures_are_not_windows_of_a_dimension() -> None:
     x = torch.randn(1, 4, 6, 6)
     for n in (1, 2, 3, 4):
         torch.testing.assert_close(compiled(x, n), windows(x, n))
+
+
+NUMBERS: dict[str, Callable[[Tensor, int], Any]] = {
+    "no results": lambda x, n: F.adaptive_max_pool1d(x, n - 2, True),
+    "a pool in C": lambda x, n: torch.ops.aten.adaptive_max_pool2d(x[None], (n, 2)),
+    "a pool in C of rows": lambda x, n: torch.ops.aten.adaptive_max_pool1d(x, n),
+    "the last that is no number": lambda x, n: F.adaptive_max_pool1d(x.log(), n, True),
+    "whole numbers": lambda x, n: F.adaptive_max_pool1d(x.int(), n),
+    "padding": lambda x, n: F.unfold(x[None, None], 2, padding=n - 3),
+    "a correction of another class": lambda x, n: torch.cov(x[:, :n], correction=1.5),
+    "a correction by its place": lambda x, n: torch.cov(x[:, :n], 0),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_open_numbers_at_their_ends_are_answered_as_eager(name: str) -> None:
+    def program(x: Tensor, n: int) -> Any:
+        try:
+            return NUMBERS[name](x, n)
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            return type(error)
+
+    compiled = flambeau.compile(program, backend="eager")
+    x = torch.linspace(-4, 4, 27).sin().reshape(3, 9)
+    for n in (3, 4, 5, 2, 6):
+        wanted, found = (pytree.tree_leaves(run(x, n)) for run in (program, compiled))
+        for one, other in zip(wanted, found, strict=True):
+            if isinstance(one, Tensor):
+                torch.testing.assert_close(other, one, equal_nan=True)
+            else:
+                assert other is one

@@ -70,3 +70,29 @@ def test_a_handler_gets_what_no_kernel_is_for(capture, caught):
 
     for name in ("__iand__", "__ior__", "bitwise_xor_", "bitwise_not_", "lcm_", "add_"):
         assert outcome(capture(program), name) == outcome(program, name)
+
+
+WRONG_DTYPES = {
+    "masked_fill_": lambda a, b: a.masked_fill_(b, 1.0),
+    "index_fill_": lambda a, b: a.index_fill_(0, b, 1.0),
+    "index_add_": lambda a, b: a.index_add_(0, b, b),
+    "index_copy_": lambda a, b: a.index_copy_(0, b, b),
+    "put_": lambda a, b: a.put_(b, b),
+    "index_put_": lambda a, b: a.index_put_((b,), b),
+    "setitem": lambda a, b: a.__setitem__(b, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_DTYPES)
+def test_a_handler_gets_what_no_index_of_that_dtype_is_taken_for(capture, name):
+    def program(a, b):
+        try:
+            WRONG_DTYPES[name](a, b)
+        except (RuntimeError, IndexError) as error:
+            return type(error).__name__, str(error), a + b
+        return a * b
+
+    compiled = capture(program)
+    for size in (3, 4, 5):
+        given = torch.ones(size), torch.zeros(size)
+        assert str(compiled(*given)) == str(program(*given))

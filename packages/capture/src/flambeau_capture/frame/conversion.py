@@ -36,7 +36,6 @@ from flambeau_capture.builtins.autograd.gradients import (
     read_before_derivatives,
     separately_undefined,
 )
-from flambeau_capture.bytecode.flow import ends_loop
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
@@ -291,8 +290,6 @@ class FrameConversion:
             return self._entry(session, emit_original(self.code, Raising(report)))
         if session.graph.is_empty() and third_party(self.code) and not saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
-        if self._is_loop_by_data(ended):
-            raise Restart(ended.chain[-2].step, report)
         names = self.converter.names
         number = None if session.graph.is_empty() else names.reserve()
         try:
@@ -317,15 +314,6 @@ class FrameConversion:
         self.converter.publish("break", report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
-
-    def _is_loop_by_data(self, ended: Stopped) -> bool:
-        """Whether the graph ends where data ends a loop of a function that was inlined: that is
-        called, and captured as a frame of its own, whose graphs know nothing of its callers."""
-        *callers, last = ended.chain
-        if not callers or ended.report.reason.id not in ("FB0001", "FB0002"):
-            return False
-        jump = last.instruction
-        return jump.target is not None and ends_loop(last.frame.prepared.body, jump)
 
     def _stop_further_out(self, ended: Stopped, error: Exception) -> NoReturn:
         """The frames cannot all be resumed: let the innermost run in Python as a whole."""

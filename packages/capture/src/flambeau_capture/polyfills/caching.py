@@ -45,7 +45,7 @@ class Cached:
                 key = (*key, _MARK, *item)
         if self._typed:
             key = (*key, *[type(one) for one in args], *[type(one) for one in kwargs.values()])
-        elif len(key) == 1 and type(args[0]) in (int, str):
+        elif len(key) == 1 and (type(args[0]) is int or type(args[0]) is str):
             key = args[0]  # which differs from an equal argument of another class
         found = self._answers.get(key, _NOTHING)
         if found is not _NOTHING:

@@ -21,7 +21,9 @@ def fields_of(text: str, count: int, names: Iterable[str]) -> Fields | None:
     numbers = iter(range(count))
     styles: set[bool] = set()
 
-    def parsed(text: str) -> Fields:
+    def parsed(text: str, depth: int = 2) -> Fields:
+        if not depth and "{" in text:
+            raise ValueError("Max string recursion exceeded")
         found: list[tuple[Any, ...]] = []
         for literal, field, spec, conversion in string.Formatter().parse(text):
             if field is None:
@@ -37,7 +39,7 @@ def fields_of(text: str, count: int, names: Iterable[str]) -> Fields | None:
                 raise KeyError(first)
             if len(styles) > 1 or conversion not in (None, "s", "r", "a"):
                 raise ValueError(field)
-            found.append((literal, first, tuple(rest), conversion, parsed(spec or "")))
+            found.append((literal, first, tuple(rest), conversion, parsed(spec or "", depth - 1)))
         return tuple(found)
 
     try:

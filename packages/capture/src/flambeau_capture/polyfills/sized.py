@@ -257,6 +257,8 @@ def im2col(
         for one in (kernel_size, dilation, padding, stride)
     ]
     (rows, columns), (apart, aside), (above, before), steps = pairs
+    for padding in (above, before):
+        torch._check(padding >= 0, lambda: "padding should be non-negative")
     picture = input if input.dim() == 4 else input.unsqueeze(0)
     picture = torch.nn.functional.pad(picture, (before, before, above, above))
     windows = unfold(picture, 2, (rows - 1) * apart + 1, steps[0])
@@ -305,23 +307,25 @@ def kron(input: Any, other: Any) -> Any:
 
 
 def adaptive_max_pool(input: Any, output_size: Any) -> tuple[Any, Any]:
-    """The largest of each window, and where it is: the first of equal ones. Windows are as long as
-    the longest, filled up with the last position of each."""
+    """The largest of each window, and where it is: the first of equal ones, the last that is no
+    number. Windows are as long as the longest, filled up with the last position of each."""
     places = []
     for size, count in zip(input.shape[-len(output_size) :], output_size, strict=True):
-        window = torch.arange(count, device=input.device)[:, None]
-        begin, end = window * size // count, ((window + 1) * size + count - 1) // count
-        most = torch.arange(size // count + 2, device=input.device)
+        window, by = torch.arange(count, device=input.device)[:, None], count or 1
+        begin, end = window * size // by, ((window + 1) * size + by - 1) // by
+        most = torch.arange(size // by + 2, device=input.device)
         places.append(torch.minimum(begin + most, end - 1))
     if len(places) == 1:
-        values, which = input[..., places[0]].max(-1)
-        index = places[0].expand(*input.shape[:-1], -1, -1).gather(-1, which[..., None])
-        return values, index[..., 0]
-    rows, columns = places[0][:, None, :, None], places[1][None, :, None, :]
-    values, which = input[..., rows, columns].flatten(-2).max(-1)
-    where = (rows * input.shape[-1] + columns).flatten(-2)
-    index = where.expand(*which.shape, -1).gather(-1, which[..., None])
-    return values, index[..., 0]
+        windows, where = input[..., places[0]], places[0]
+    else:
+        rows, columns = places[0][:, None, :, None], places[1][None, :, None, :]
+        windows = input[..., rows, columns].flatten(-2)
+        where = (rows * input.shape[-1] + columns).flatten(-2)
+    no_number = windows.isnan()
+    last = (no_number * torch.arange(windows.shape[-1], device=input.device)).argmax(-1)
+    which = torch.where(no_number.any(-1), last, windows.argmax(-1)).unsqueeze(-1)
+    index = where.expand(*windows.shape).gather(-1, which)
+    return windows.gather(-1, which).squeeze(-1), index.squeeze(-1)
 
 
 def cov(input: Any, correction: int = 1) -> Any:

@@ -213,14 +213,18 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
     if any(one is _UNKNOWN for one in (*given, *named.values())):
         return
     try:
-        fn(*given, **named)
         _check_signs(tx, fn, args, kwargs)
+        fn(*given, **named)
     except (TypeError, ValueError, OverflowError) as error:
         of_items = fn not in _OF_ANY or fn is operator.indexOf
         if not isinstance(error, TypeError) and of_items:
             return
-        for arg in (*args, *kwargs.values()):
-            _ = getattr(arg, "value", None)  # the answer rests on the constants
+        every = (*args, *kwargs.values())
+        known = {id(arg): getattr(arg, "value", None) for arg in every}  # the answer rests on them
+        if any(isinstance(arg, SymbolValue) for arg in every):  # one was not the number itself
+            fixed = {id(n): Constant(known[id(n)]) for n in every if isinstance(n, SymbolValue)}
+            named = {name: fixed.get(id(arg), arg) for name, arg in kwargs.items()}
+            return _check_classes(tx, fn, [fixed.get(id(arg), arg) for arg in args], named)
         tx.raise_error(type(error), *error.args)
     except Exception:
         return  # of a value, or of an empty container: the handler says which
@@ -238,10 +242,16 @@ def _check_signs(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
 
             fn(*map(given, args), **{name: given(arg) for name, arg in kwargs.items()})
 
-        try:
-            call(0)
-            call(-1)
-        except ValueError:
+        def refuses(tried: int) -> bool:
+            try:
+                call(tried)
+            except ValueError:
+                return True
+            except TypeError:
+                return False  # of the other arguments, and of this number, which is another
+            return False
+
+        if refuses(0) or refuses(-1):
             positive = symbol_operator(tx, ">", number, Constant(0))
             if positive is None or not positive.truth(tx):
                 call(number.value)

@@ -4,6 +4,7 @@ the metaclass's special methods and each kind of descriptor, under uses of class
 
 import copy
 import enum
+import functools
 import itertools
 import operator
 import re
@@ -302,3 +303,29 @@ def test_copies_of_objects_without_a_dict(capture, make):
 
     given = make()
     assert capture(program)(torch.ones(1), given)[1:] == program(torch.ones(1), given)[1:]
+
+
+def test_classes_are_told_apart_without_being_asked(capture):
+    """By what an order of a tensor, and a cache of a function, look at."""
+    log = []
+
+    class Meta(type):
+        __hash__ = type.__hash__
+
+        def __eq__(cls, other):
+            log.append(cls.__name__)
+            return cls is other
+
+    class Text(str, metaclass=Meta):
+        pass
+
+    def program(x):
+        cached = functools.lru_cache(lambda given: str(given) + "!")
+        try:
+            return x < Text("a")
+        except TypeError as error:
+            return x + 1, str(error), cached(Text("b")), cached("b")
+
+    found = capture(program)(torch.ones(2))[1:]
+    assert not log
+    assert found == program(torch.ones(2))[1:]

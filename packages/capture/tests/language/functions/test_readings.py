@@ -170,6 +170,39 @@ def test_a_stream_is_seeded_in_one_graph(capture, same):
     both(fn, capture(fn, nopython=True), same)
 
 
+def test_what_seed_refuses_is_raised_in_one_graph(capture):
+    def fn(t):
+        try:
+            STREAM.seed(1, 2, 3)
+        except TypeError as error:
+            return t * 2, str(error)
+
+    assert capture(fn, nopython=True)(torch.ones(2))[1] == fn(torch.ones(2))[1]
+
+
+@pytest.mark.parametrize("name", ["random", "seed"])
+def test_a_stream_is_given_a_method_of_its_own(capture, name):
+    def made():
+        stream = random.Random(3)
+
+        def fn(t):
+            getattr(stream, name)()
+            stream.seed(5)
+            return t * 2, stream.random()
+
+        return stream, fn
+
+    (stream, fn), (other, eager) = made(), made()
+    compiled = capture(fn)
+    for own in (None, lambda *given: 0.5):
+        if own is not None:
+            setattr(stream, name, own)
+            setattr(other, name, own)
+        stream.setstate(random.Random(4).getstate())
+        other.setstate(random.Random(4).getstate())
+        assert compiled(torch.ones(2))[1] == eager(torch.ones(2))[1]
+
+
 def test_a_graph_that_raises_has_drawn_nothing(capture, same):
     def fn(t, log):
         log.append(random.random())

@@ -1,5 +1,9 @@
 """Format strings of objects, and what built-in functions and operators refuse in one graph."""
 
+import array
+import bisect
+import datetime
+import decimal
 import itertools
 import time
 import types
@@ -80,6 +84,86 @@ def test_numbers_that_vary_are_refused_when_the_iterator_is_made(capture, name):
     for n in (4, 2, -1, 0, 3):
         found, expected = compiled(torch.ones(2), n), program(torch.ones(2), n)
         assert torch.equal(found[0], expected[0]) and [*found[1]] == [*expected[1]], n
+
+
+class Counted(int):
+    """Whose methods are asked when what is on the left answers nothing."""
+
+    def __radd__(self, other):
+        return "added", str(other)
+
+    def __rmul__(self, other):
+        return "times", str(other)
+
+    def __gt__(self, other):
+        return "above", str(other)
+
+
+JOINED = {
+    "a tuple and sizes": lambda x: (1,) + x.shape,
+    "sizes and a tuple": lambda x: x.shape + (True,),
+    "a sum of sizes": lambda x: sum([x.shape, x.shape], ()),
+    "no number before": lambda x: ("a",) + x.shape,
+    "no number after": lambda x: x.shape + (1.5,),
+    "a decimal and a number": lambda x: decimal.Decimal(3) + Counted(2),
+    "an order of a decimal": lambda x: decimal.Decimal(3) < Counted(4),
+    "a difference and a number": lambda x: datetime.timedelta(1) * Counted(2),
+    "an array and a number": lambda x: array.array("i", [1]) + Counted(2),
+    "a decimal by nothing": lambda x: decimal.Decimal(3) * Counted(0),
+    "values and keys": lambda x: {1: 2}.values() | {1: 2}.keys(),
+    "values without keys": lambda x: {1: 2}.values() - {1: 2}.keys(),
+    "values and values": lambda x: {1: 2}.values() | {1: 2}.values(),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_the_right_operand_answers_for_what_the_left_one_does_not(capture, name):
+    def program(x):
+        try:
+            return x + 1, JOINED[name](x)
+        except TypeError as error:
+            return x + 2, str(error)
+
+    compiled = capture(program)
+    for size in (2, 3, 5):
+        found, expected = compiled(torch.ones(size)), program(torch.ones(size))
+        assert torch.equal(found[0], expected[0]) and repr(found[1]) == repr(expected[1])
+
+
+@pytest.mark.parametrize("end", [True, 9])
+def test_a_number_that_varies_is_refused_as_itself_alone(capture, end):
+    """Smaller ones, which would be refused for other reasons, say nothing of it."""
+
+    def program(x, n):
+        try:
+            return x + 1, bisect.bisect_right(1.5, abs, n, end)
+        except (TypeError, ValueError) as error:
+            return x + 2, str(error)
+
+    compiled = capture(program)
+    for n in (2, 3, 0, -1, 12):
+        found, expected = compiled(torch.ones(2), n), program(torch.ones(2), n)
+        assert torch.equal(found[0], expected[0]) and found[1] == expected[1], n
+
+
+@pytest.mark.parametrize("text", ["{:{}}", "{:{:{}}}", "{0:{1:{2}}}", "{:a{}b{}}"])
+def test_a_specification_has_fields_without_fields(capture, text):
+    def program(x, one):
+        try:
+            return x + 1, text.format(one, "7", 2)
+        except ValueError as error:
+            return x + 2, str(error)
+
+    found, expected = (run(torch.ones(2), Shown()) for run in (capture(program), program))
+    assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
+
+
+def test_a_reading_is_no_object_of_another_class(capture):
+    def program(x):
+        start = time.perf_counter()
+        return x + 1, start is None, (start < 0) is not None, start is x
+
+    assert capture(program, nopython=True)(torch.ones(2))[1:] == (False, True, False)
 
 
 def test_an_order_of_clocks_is_asked_by_the_running_code(capture):

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import ConstantSource, Source
+from flambeau_capture.source import ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, objects_of
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.call_rules import (
     RULES,
@@ -77,16 +77,23 @@ def _reading(
 class ExistingStream(OpaqueValue):
     """A `random.Random` that the program has: numbers are drawn of it in the program's order."""
 
+    real: random.Random
+    source: Source
+
     def __init__(self, real: random.Random, source: Source) -> None:
         super().__init__(real, source)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name in _OF_STREAMS and name not in vars(self.real):
-            return BoundMethod(self, name)
-        return super().get_attr(tx, name)
+        own = vars(self.real)
+        if name in own:
+            return tx.wrap(own[name], InstanceAttr(self.source, name))
+        if name not in _OF_STREAMS:
+            return super().get_attr(tx, name)
+        tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
+        return BoundMethod(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name not in _OF_STREAMS or name in vars(self.real):
+        if name not in _OF_STREAMS:
             return super().call_method(tx, name, args, kwargs)
         return _OF_STREAMS[name](getattr(random.Random, name), tx, [self, *args], kwargs)
 
@@ -112,7 +119,7 @@ def _seeded(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     plain, named = objects_of(args[1:], kwargs)
     if not all(type(each) in (int, float, str, bytes) for each in (*plain, *named.values())):
         raise Break("FB0005", describe_call(fn, args))
-    like = fn(random.Random(0), *plain, **named)
+    like = evaluate(tx, fn, random.Random(0), *plain, **named)
     Reading(tx, fn, args, like, f"random.{fn.__name__}", kwargs)
     return Constant(None)
 

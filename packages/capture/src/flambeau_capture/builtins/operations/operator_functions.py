@@ -19,7 +19,7 @@ from flambeau_capture.builtins.operations.operator_tables import (
     of_built_ins,
 )
 from flambeau_capture.builtins.operations.operators import binary, identical, unary
-from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.call_rules import handles
@@ -71,15 +71,9 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for side, name in ((left, "__divmod__"), (right, "__rdivmod__")):
         if find_in_class(side.cls, name) is None:
             refuse(tx, divmod, *args)
-    known = all(isinstance(side, MadeObject | Constant) for side in (left, right))
-    if known and any(isinstance(side, MadeObject) for side in (left, right)):
+    if all(isinstance(side, MadeObject | Constant) for side in (left, right)):
         return act(tx, divmod, [left, right])
-    try:
-        return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
-    except UserError:
-        if isinstance(left, Constant) and isinstance(right, Constant):
-            evaluate(tx, divmod, left.value, right.value)  # in its own words
-        raise
+    return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 
 
 @handles(pow)

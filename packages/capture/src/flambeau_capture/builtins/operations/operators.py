@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
+
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import python_method
@@ -130,10 +132,10 @@ def identical(tx: Tracer, left: Value, right: Value) -> bool:
             assert left.source is not None and right.source is not None
             tx.guard_alias(left.source, right.source)
             return True
+    of_one_class = left.cls is right.cls  # the answer rests on what they are
     for side in (left, right):
-        if isinstance(side, Reading):
+        if isinstance(side, Reading) and of_one_class:
             side.unknown("identity")
-    _ = left.cls, right.cls  # the answer rests on what they are
     if isinstance(left, TupleValue) and isinstance(right, TupleValue):
         if left.cls is tuple and right.cls is tuple and not left.parts() and not right.parts():
             return True  # there is one empty tuple
@@ -371,6 +373,16 @@ def _by_built_in(
         way = getattr(receiver.value, method, None)
         answer = NotImplemented if way is None else evaluate(tx, way, inner.value)
         return None if answer is NotImplemented else tx.wrap_new(answer)
+    if isinstance(receiver, MadeObject) and isinstance(inner, Constant):
+        if find_in_class(receiver.cls, method) is None:
+            return None
+        try:
+            found = act(tx, getattr(receiver.cls, method), [receiver, inner])
+        except UserError as error:
+            if issubclass(error.value.cls, TypeError):  # of a sequence, whose turn is later
+                raise Break("FB0009", f"{receiver.describe()} {symbol}") from None
+            raise
+        return None if declined(found) else found
     if not isinstance(receiver, DictValue | SequenceValue | SetValue) or symbol not in COMPARISONS:
         return None
     try:
@@ -397,7 +409,11 @@ def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
     if isinstance(left, SequenceValue) and isinstance(right, SequenceValue):
         same_kind = _kind_of(left) is _kind_of(right)
         if symbol == "+" and same_kind:
-            return left.like([*left.parts(), *right.parts()])
+            reflected = issubclass(right.cls, left.cls) and not _lacks(right, "__radd__")
+            maker, parts = right if reflected else left, [*left.parts(), *right.parts()]
+            if maker.cls is torch.Size:  # which refuses what is no number
+                return tx.call(tx.wrap_new(torch.Size), [TupleValue(parts)], {})
+            return maker.like(parts)
         if symbol in COMPARISONS and same_kind:
             return _compare(tx, symbol, left.parts(), right.parts())
         if symbol in ("==", "!="):
@@ -440,7 +456,8 @@ def _compare(tx: Tracer, symbol: str, left: list[Value], right: list[Value]) -> 
 
 def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     kinds = (DictValue, SetValue, DictView)
-    if isinstance(right, DictView) and not isinstance(left, SetValue | DictView):
+    of_values = isinstance(left, DictView) and left.kind == "values"
+    if isinstance(right, DictView) and (of_values or not isinstance(left, SetValue | DictView)):
         if symbol in ("|", "&", "-", "^") and right.kind != "values":
             return algebra(tx, left, OPERATORS[symbol][1], [right])
     if not isinstance(left, kinds):

@@ -21,6 +21,7 @@ from flambeau_capture.builtins.operations.operator_tables import (
     declined,
     refuse,
 )
+from flambeau_capture.identity import known_in
 from flambeau_capture.values.base import Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -83,9 +84,11 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
     try:
         found = graph_call(tx, "call_function", fn, [left, right], {})
     except UserError as error:
-        named = other.cls in _AS_OTHERS and symbol != "*"
+        acts = known_in(other.cls, _AS_OTHERS)
+        named = (acts and symbol != "*") or (isinstance(other, ObjectValue) and fn in _ORDER)
         if named and issubclass(error.value.cls, TypeError):
-            given = [s.cls() if s is other else stand_in(s.cls) for s in (left, right)]
+            sides = (left, right)
+            given = [s.cls() if acts and s is other else stand_in(s.cls) for s in sides]
             evaluate(tx, (IN_PLACE if asked in IN_PLACE else OPERATORS)[asked][0], *given)
         if asked not in IN_PLACE:
             raise

@@ -49,8 +49,8 @@ from flambeau_capture.values.stand_ins import name_in_errors
 _AS_TYPES = (type.__getattribute__, type(compat.SDP_BACKEND).__getattribute__)
 
 
-def _is_handle_number(python_class: type, name: str) -> bool:
-    """Whether this is the number of the next handle of a hook."""
+def _numbers_handles(python_class: type, name: str) -> bool:
+    """Whether an attribute is the number of the next handle of a hook."""
     return python_class is RemovableHandle and name == "next_id"
 
 
@@ -114,7 +114,7 @@ class ClassValue(SpecialMethods):
         assume_special_methods(tx, type(python_class))
         if type(python_class).__getattribute__ not in _AS_TYPES:
             self.unknown(f"attribute {name!r} by the metaclass's own __getattribute__")
-        if _is_handle_number(python_class, name):
+        if _numbers_handles(python_class, name):
             return HandleNumber(RemovableHandle.next_id)
         if name == "__members__" and isinstance(python_class, enum.EnumMeta):
             return tx.wrap_new(getattr(python_class, name))
@@ -208,7 +208,7 @@ class ClassValue(SpecialMethods):
         self.unknown(f"attribute {name!r} of the metaclass")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if _is_handle_number(self.python_class, name):  # taken at capture
+        if _numbers_handles(self.python_class, name):  # taken at capture
             RemovableHandle.next_id += 1
             return
         found = find_in_class(self.python_class, name)

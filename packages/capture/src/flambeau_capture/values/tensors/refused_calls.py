@@ -8,6 +8,7 @@ by itself on tensors of the same form, on the CPU, and has raised there too.
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,10 @@ def hear(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise UserError(raised_by_python(tx, raised))
 
 
-_NOT_OF_DATA = re.compile("can't be cast|not supported")
+#: words of an error that says which dtypes are taken
+_NOT_OF_DATA = re.compile(
+    "can't be cast|not supported|only supports|dtype|scalar type|a long tensor|used as indices must"
+)
 
 
 def _is_in_place(target: Any) -> bool:
@@ -95,7 +99,7 @@ def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             with torch.set_grad_enabled(grad):
                 call(*given[0], **given[1])
         except Exception as raised:
-            of_sizes = are_open and re.search(r"\d", re.sub(r"'[^']*'", "", str(raised)))
+            of_sizes = are_open and re.search(r"\b\d", re.sub(r"'[^']*'", "", str(raised)))
             return None if of_sizes else raised.with_traceback(None)
         finally:
             torch.set_rng_state(drawn)
@@ -175,16 +179,14 @@ def _as_break(target: Any, error: Exception) -> Break:
     return Break("FB0011", what) if faked is None else Break("FB0031", what, named=faked)
 
 
-#: functions that share their name with one that takes or gives something else
-_OTHER_NAMES = (
-    (torch.nn.functional.unfold, "im2col"),
-    (torch.adaptive_max_pool1d, "adaptive_max_pool1d_with_indices"),
-)
+#: pools whose functions in Python give the largest alone, and those in C its index, too
+_POOLS = ("adaptive_max_pool1d", "adaptive_max_pool2d")
 
 
 def operator_name(target: Any) -> str:
-    """What a target of the graph is called."""
-    for function, name in _OTHER_NAMES:
-        if target is function:
-            return name
-    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    """What a target of the graph is called, and another name where two share theirs."""
+    if target is torch.nn.functional.unfold:
+        return "im2col"
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    in_c = name in _POOLS and not isinstance(target, types.FunctionType)
+    return f"{name}_with_indices" if in_c else name

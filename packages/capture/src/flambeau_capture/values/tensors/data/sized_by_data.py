@@ -302,6 +302,8 @@ def adaptive_max(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | N
     dims = int(name[-2])
     if not isinstance(x, TensorValue) or x.fake.dim() <= dims or not x.fake.is_contiguous():
         return None
+    if not x.fake.is_floating_point():
+        return None  # which torch refuses
     sides = list(size.parts()) if isinstance(size, SequenceValue) else [size] * dims
     if len(sides) != dims or not open_numbers([each for each in sides if each is not None]):
         return None
@@ -319,13 +321,16 @@ def _known(value: Value | None) -> Value:
 
 def covariance(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """Without weights, of which torch reads the sum: by sizes alone."""
-    given = dict(zip(("input", "correction"), args)) | dict(kwargs)
+    given = dict(zip(("input",), args)) | dict(kwargs)
     x, correction = given.get("input"), given.get("correction", Constant(1))
-    if not isinstance(x, TensorValue) or len(args) > 2 or given.keys() - {"input", "correction"}:
+    known = {"input", "correction"} if name == "cov" else {"input"}
+    if not isinstance(x, TensorValue) or len(args) > 1 or given.keys() - known:
         return None
     if not x.fake.dtype.is_floating_point or not 1 <= x.fake.dim() <= 2:
         return None
-    if type(correction) is not Constant or not x.fake.shape[-1] > correction.value:
+    if type(correction) is not Constant or correction.cls is not int:
+        return None
+    if not x.fake.shape[-1] > correction.value:
         return None  # torch warns of it
     return tx.call_python(sized.cov if name == "cov" else sized.corrcoef, args, kwargs)
 
