@@ -176,11 +176,19 @@ class UnreadList(Unread, ListValue):
             writer.do(method, [self, *where, TupleValue(items)])
 
 
+#: what takes lists of numbers that are no sizes nor dimensions
+_TAKE_ANY_NUMBERS = frozenset({"getitem", "setitem", "tensor", "as_tensor"})
+
+
 def needs_lengths(tx: Tracer, name: str, values: Iterable[Value]) -> None:
     """An operator takes these lists of the program whole: of one that is as long as the program
-    has made it, two lengths make graphs of their own, and a third ends the graph here."""
+    has made it, two lengths make graphs of their own, and a third ends the graph here. Sizes and
+    dimensions are no such lists: there are as many as a tensor has."""
     for value in values:
         if isinstance(value, UnreadList) and value.is_unread():
+            numbers = all(isinstance(item, int) for item in value.real)
+            if numbers and name not in _TAKE_ANY_NUMBERS:
+                continue
             place, size = Called(value.source, len), len(value.real)
             before = tx.needed_by(name, place, size)
             if before is not None:
