@@ -44,8 +44,13 @@ def hear(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     of_language = getattr(target, "__module__", "") == "_operator"
     if not tx.is_handled() or not (of_language or _is_in_place(target) or "out" in kwargs):
         return
+    call = target, _kinds(args), _kinds(kwargs)
+    if call in _TAKEN:
+        return
     raised = _raised_by_eager(target, args, kwargs)
-    if not isinstance(raised, RuntimeError):  # fake tensors refuse the others
+    if not isinstance(raised, RuntimeError | IndexError):  # fake tensors refuse the others
+        if raised is None:
+            _TAKEN.add(call)
         return
     if isinstance(raised, NotImplementedError) or _NOT_OF_DATA.search(str(raised)):
         raise UserError(raised_by_python(tx, raised))
@@ -57,6 +62,23 @@ _NOT_OF_DATA = re.compile(
 )
 
 
+#: calls that kernels take, by the kinds of their arguments, of which that depends
+_TAKEN: set[Any] = set()
+
+
+def _kinds(part: Any) -> Any:
+    """What a kernel is chosen by: dtypes and dimensions of tensors, classes of others."""
+    if isinstance(part, list | tuple):
+        return type(part), *map(_kinds, part)
+    if isinstance(part, dict):
+        return tuple((name, _kinds(value)) for name, value in part.items())
+    known = part.meta["val"] if isinstance(part, fx.Node) else part
+    if isinstance(known, torch.Tensor):
+        form = (known.dtype, known.layout, known.device, known.ndim, type(known))
+        return *form, known.requires_grad, any(type(n) is int and n == 0 for n in known.shape)
+    return known if isinstance(known, torch.dtype | torch.memory_format) else type(known)
+
+
 def _is_in_place(target: Any) -> bool:
     """Whether a function of torch or of `operator` writes to its first argument, by its name."""
     name = operator_name(target)
@@ -66,15 +88,15 @@ def _is_in_place(target: Any) -> bool:
 
 
 def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the operator raises of zeros in place of its tensors; None: nothing, or not known. Of
-    tensors of open sizes, what has no number in it: that is raised of their kind."""
+    """What the operator raises of zeros in place of its tensors; None: nothing; `Unlike`: unknown.
+    Of tensors of open sizes, what has no number in it: that is raised of their kind."""
     call: Any = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
     if call is None:
-        return None
+        return Unlike()
     if getattr(call, "__module__", "torch").partition(".")[0] not in _OWN:
-        return None  # a function of the program's does more than to compute
+        return Unlike()  # a function of the program's does more than to compute
     if torch.is_autocast_enabled("cpu") or compat.library_operator(call) is not None:
-        return None
+        return Unlike()
     grad, left = torch.is_grad_enabled(), [_MOST]
     are_open: list[Any] = []
 
@@ -100,7 +122,7 @@ def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
                 call(*given[0], **given[1])
         except Exception as raised:
             of_sizes = are_open and re.search(r"\b\d", re.sub(r"'[^']*'", "", str(raised)))
-            return None if of_sizes else raised.with_traceback(None)
+            return Unlike() if of_sizes else raised.with_traceback(None)
         finally:
             torch.set_rng_state(drawn)
         return None
@@ -111,8 +133,8 @@ def _raised_by_eager(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
     try:
         given = compat.in_plain_state(make)
-    except Unlike:
-        return None
+    except Unlike as unlike:
+        return unlike
     return compat.in_plain_state(run)
 
 
