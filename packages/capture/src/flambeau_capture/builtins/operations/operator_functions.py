@@ -71,7 +71,7 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for side, name in ((left, "__divmod__"), (right, "__rdivmod__")):
         if find_in_class(side.cls, name) is None:
             refuse(tx, divmod, *args)
-    if all(isinstance(side, MadeObject | Constant) for side in (left, right)):
+    if all(isinstance(side, MadeObject) or type(side) is Constant for side in (left, right)):
         return act(tx, divmod, [left, right])
     return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 
