@@ -173,7 +173,11 @@ def _zeros(fake: torch.Tensor, left: list[int]) -> torch.Tensor:
     if not fake.requires_grad:
         return made
     made.requires_grad_()
-    return made if fake.is_leaf else made.view_as(made)
+    try:
+        is_leaf = fake.is_leaf
+    except RuntimeError as error:  # a view whose base was written to without it being recorded
+        raise Unlike from error
+    return made if is_leaf else made.view_as(made)
 
 
 def zeros(sizes: Sequence[int], strides: Sequence[int], like: torch.Tensor) -> torch.Tensor:
