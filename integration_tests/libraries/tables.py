@@ -78,7 +78,9 @@ def markdown(rows: Sequence[Row], command: str) -> str:
     details = [row for row in rows if row["status"] in (*BAD, "not run") or row.get("fallbacks")]
     lines += ["", "## What is wrong, not run, or fell back", ""]
     for row in details:
-        told = [row.get("detail", ""), *row.get("faults", ()), *row.get("fallbacks", ())]
+        # of a traceback its last line, of what has the lines of the program its first
+        told = [row.get("detail", "").rpartition(" | ")[2]]
+        told += [t.partition("\n")[0] for t in (*row.get("faults", ()), *row.get("fallbacks", ()))]
         lines.append(f"- {row['name']}: {_plain('; '.join(filter(None, told)))[:400]}")
     lines += ["", "## What ends graphs", "", "| break | workloads |", "|---|---|"]
     reasons: Counter[str] = Counter()
