@@ -6,6 +6,7 @@ same seed gives equal weights and inputs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,10 +39,13 @@ class Workload:
 
     def parameters(self) -> list[torch.Tensor]:
         """What gradients are taken of."""
-        found = [self.inputs[position] for position in self.leaves]
-        if self.module is not None:
-            found += [p for p in self.module.parameters() if p.requires_grad]
-        return found
+        return [self.inputs[position] for position in self.leaves] + self._weights
+
+    @functools.cached_property
+    def _weights(self) -> list[torch.Tensor]:
+        """The module's parameters, looked up once, as an optimizer does."""
+        parameters = () if self.module is None else self.module.parameters()
+        return [each for each in parameters if each.requires_grad]
 
     def step(self, fn: Callable[..., Any]) -> Outputs:
         """Run `fn` (the workload's function, compiled or not) once, with backward in training."""

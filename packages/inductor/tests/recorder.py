@@ -8,13 +8,13 @@ and inputs that were copied, once they were read.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from flambeau_inductor._torch_compat import storage_handle, storage_users
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, RecordedGraph, Rules
-from flambeau_inductor.runtime.gpu.shared_pool import seen_through
+from flambeau_inductor.runtime.gpu.shared_pool import seen_through, spanned
 from flambeau_inductor.runtime.gpu.stream_capture import OwnInputs
 from flambeau_inductor.tuning import MEASURED
 
@@ -60,10 +60,11 @@ class Recorder:
     def warm(self) -> None:
         self.warmed += 1
 
-    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        self.kept.setdefault(storage_handle(tensor), storage)
-        memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    def alias(self, tensors: Sequence[torch.Tensor], keep: object) -> torch.Tensor:
+        for tensor in tensors:
+            self.kept.setdefault(storage_handle(tensor), tensor.untyped_storage())
+        first, size = spanned(tensors)
+        memory = (ctypes.c_char * size).from_address(first)
         return torch.frombuffer(memory, dtype=torch.uint8)
 
     def _held(self, memory: torch.Tensor) -> bool:
@@ -76,12 +77,12 @@ class Recorder:
     ) -> RecordedGraph:
         self.recordings += 1
         self.pools.append(pool)
-        given = [seen_through(self.alias(each, None), each) for each in args]
+        given = [seen_through(self.alias([each], None), each) for each in args]
         buffers = tuple(torch.empty_like(each) for each in copied.values())
         for position, buffer in zip(copied, buffers, strict=True):
-            given[position] = seen_through(self.alias(buffer, None), buffer)
+            given[position] = seen_through(self.alias([buffer], None), buffer)
         inside = OwnInputs(call, copied)
-        at_first = [(seen_through(self.alias(each, None), each), each.clone()) for each in args]
+        at_first = [(seen_through(self.alias([each], None), each), each.clone()) for each in args]
         updated = {each.data_ptr() for k, each in enumerate(args) if k not in copied}
         outputs = inside(args)
         for each, value in at_first:
@@ -90,8 +91,8 @@ class Recorder:
         pool = [] if pool is None else pool
         earlier = self.made.setdefault(id(pool), []) if pool != "shared" else []
         free = [memory for memory in earlier if not self._held(memory)]
-        own = {k: seen_through(self.alias(outputs[k], None), outputs[k]) for k in made_here}
-        memory = [self.alias(outputs[k], None) for k in made_here]
+        own = {k: seen_through(self.alias([outputs[k]], None), outputs[k]) for k in made_here}
+        memory = [self.alias([outputs[k]], None) for k in made_here]
         earlier.extend(memory)
         for each in own.values():
             each.fill_(SPOILT)

@@ -53,6 +53,17 @@ def current_raw_stream(device: int) -> int:
     return int(torch._C._cuda_getCurrentRawStream(device))
 
 
+Addresses = Callable[[list[Any], list[int], list[int]], bool]
+
+
+def _lie_at(tensors: list[Any], addresses: list[int], places: list[int]) -> bool:
+    return all(tensors[place].data_ptr() == addresses[place] for place in places)
+
+
+lie_at: Addresses = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", _lie_at)
+"""Whether the tensors at these places lie at the addresses there: one call in builds for GPUs."""
+
+
 def storage_handle(tensor: torch.Tensor) -> int:
     """What `storage_users` knows the memory of `tensor` by, for as long as the tensor lives."""
     return handle_of_storage(tensor.untyped_storage())

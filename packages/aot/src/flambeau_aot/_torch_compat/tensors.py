@@ -56,6 +56,16 @@ def storage_key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def _lie_at(tensors: list[Any], addresses: list[int], places: list[int]) -> bool:
+    return all(tensors[place].data_ptr() == addresses[place] for place in places)
+
+
+lie_at: Callable[[list[Any], list[int], list[int]], bool] = getattr(
+    torch._C, "_tensors_data_ptrs_at_indices_equal", _lie_at
+)
+"""Whether the tensors at these places lie at the addresses there: one call in builds for GPUs."""
+
+
 def copy_all_(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
     """Copy many tensors, one by one or in one launch."""
     if len(targets) == 1:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import base_of, storage_key
+from flambeau_aot._torch_compat import base_of, lie_at, storage_key
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.inputs.synthetic_bases import base_for
 from flambeau_aot.runtime.unneeded_derivatives import none_of_a_user
@@ -152,15 +152,18 @@ def _once_a_place(written: tuple[int, ...], sizes_vary: bool) -> Check:
     if sizes_vary:
         return lambda args, primals: _no_overlap(written, primals)
     seen: list[int] = []
+    tensors: list[int] = []
 
     def check(args: Sequence[Any], primals: list[torch.Tensor]) -> None:
+        if seen and lie_at(primals, seen, tensors):
+            return
         here = [each.data_ptr() if isinstance(each, torch.Tensor) else 0 for each in primals]
-        if here != seen:
-            pairs = enumerate(zip(here, seen, strict=False))
-            moved = {place for place, (now, then) in pairs if now != then}
-            others = range(len(here)) if not seen or moved.intersection(written) else moved
-            _no_overlap(written, primals, others)
-            seen[:] = here
+        pairs = enumerate(zip(here, seen, strict=False))
+        moved = {place for place, (now, then) in pairs if now != then}
+        others = range(len(here)) if not seen or moved.intersection(written) else moved
+        _no_overlap(written, primals, others)
+        seen[:] = here
+        tensors[:] = [at for at, each in enumerate(primals) if isinstance(each, torch.Tensor)]
 
     return check
 

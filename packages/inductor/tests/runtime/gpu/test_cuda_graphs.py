@@ -122,8 +122,8 @@ def test_the_output_of_another_recording_is_read_in_place() -> None:
         _check(second, middle, w)
     assert is_recorded(middle) and not is_recorded(w)
     assert second._recording is not None
-    assert second._recording.places == (0,)
-    assert second._recording.addresses == [middle.data_ptr()]
+    assert second._recording.places == [0]
+    assert second._recording.addresses == [middle.data_ptr(), 0]
     assert second._recording.copied == (1,)
 
 

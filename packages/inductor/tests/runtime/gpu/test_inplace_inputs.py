@@ -63,7 +63,7 @@ def test_an_input_that_is_updated_is_written_where_it_is() -> None:
         own.step(g)
     assert own.recorded.replays == 5 and own.recorder.recordings == 1
     recording = own.recorded._recording
-    assert recording is not None and recording.places == (0,) and recording.copied == (1,)
+    assert recording is not None and recording.places == [0] and recording.copied == (1,)
     assert own.recorded([own.p, g])[0] is own.p
 
 
@@ -74,7 +74,7 @@ def test_a_large_gradient_is_read_where_it_is_and_a_small_one_copied() -> None:
         for _ in range(WARM_UP + 2):
             own.step(g.normal_())
         assert own.recorded._recording is not None
-        assert own.recorded._recording.places == places
+        assert own.recorded._recording.places == [*places]
 
 
 def test_without_updates_nothing_is_expected_to_stay() -> None:
@@ -93,7 +93,7 @@ def test_what_moved_once_is_copied_from_then_on() -> None:
         own.step(torch.randn(LARGE))
     assert own.recorded.plain["input 1 has moved"] == PATIENCE
     assert own.recorded._recording is not None
-    assert own.recorded._recording.places == (0,) and own.recorder.recordings == 2
+    assert own.recorded._recording.places == [0] and own.recorder.recordings == 2
 
 
 def test_other_parameters_are_updated_where_those_are() -> None:
@@ -118,7 +118,7 @@ def test_what_moves_seldom_is_read_where_it_is_each_time() -> None:
         for _ in range(LASTING + 2 + (0 if move else WARM_UP)):
             own.step(g)
         recording = own.recorded._recording
-        assert recording is not None and recording.places == (0,) and recording.copied == (1,)
+        assert recording is not None and recording.places == [0] and recording.copied == (1,)
         assert own.recorder.recordings == move + 1
         assert own.recorded.plain["input 0 has moved"] == move
 
@@ -145,7 +145,7 @@ def test_what_moves_at_each_call_is_copied_after_all() -> None:
     for each in kept:
         own.step(each)
     recording = own.recorded._recording
-    assert recording is not None and recording.places == (0,) and recording.copied == (1,)
+    assert recording is not None and recording.places == [0] and recording.copied == (1,)
     assert own.recorder.recordings == 2
 
 

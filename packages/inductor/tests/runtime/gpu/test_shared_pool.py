@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from flambeau_inductor._torch_compat import storage_handle, storage_users
-from flambeau_inductor.runtime.gpu.cuda_graphs import LENT, PATIENCE, WARM_UP, Recorded, Rules
-from flambeau_inductor.runtime.gpu.shared_pool import is_recorded
+from flambeau_inductor.runtime.gpu.cuda_graphs import HELD, LENT, PATIENCE, WARM_UP, Recorded, Rules
+from flambeau_inductor.runtime.gpu.shared_pool import RECORDED, is_recorded
 
 from tests.recorder import Recorder
 
@@ -205,3 +205,22 @@ def test_a_loan_is_taken_once() -> None:
             torch.testing.assert_close(got, want)
         del got
     assert other.replays == 2 and step.recorder.pools[-1] is None
+
+
+def test_saved_values_are_seen_through_one_storage() -> None:
+    """Whether any of them is held is one question; where each lies, another recording still knows."""
+    step = Step().recorded()
+    recording = step.forward._recording
+    assert recording is not None and recording.loan is not None
+    assert recording.handles == (recording.loan.handle,) and len(recording.handed_out) == 2
+    _, saved = step.forth()
+    addresses = [each.data_ptr() for each in saved]
+    assert [RECORDED.home(each) for each in saved] == addresses
+    assert sorted(addresses) == [*recording.loan.starts]
+    held = saved[1][1:]
+    step.back(saved)
+    step.once()
+    assert step.forward.plain[HELD] == 1
+    del held
+    step.once()
+    assert step.forward.plain[HELD] == 1

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from flambeau_inductor._torch_compat import storage_handle, storage_users
+from flambeau_inductor._torch_compat import lie_at, storage_handle, storage_users
 from flambeau_inductor.runtime.gpu.recording_policy import Launching, Steady
 from flambeau_inductor.runtime.gpu.shared_pool import (
     RECORDED,
@@ -100,11 +100,11 @@ def tuples_of(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class CudaGraphRecording:
-    """`places` are the inputs that are read in place, `addresses` theirs, `copied` those that go to
-    the buffers of what was `made`; `written` has the input of each result that is one, written in
-    place; `handed_out` are the outputs that are given as they are, `handles` their memory and
-    `users` the references to it; `copies` copy the others out; `loan` is what another recording may
-    put its values into."""
+    """`places` are the inputs that are read in place, `addresses` where each of them is, `copied`
+    those that go to the buffers of what was `made`; `written` has the input of each result that is
+    one, written in place; `handed_out` are the outputs that are given as they are, `handles` the
+    storages of their memory and `users` the references to each; `copies` copy the others out;
+    `loan` is what another recording may put its values into."""
 
     made: RecordedGraph
     stream: int
@@ -112,7 +112,7 @@ class CudaGraphRecording:
     handles: tuple[int, ...]
     users: list[int]
     copies: tuple[Copies, ...]
-    places: tuple[int, ...]
+    places: list[int]
     addresses: list[int]
     copied: tuple[int, ...]
     written: Mapping[int, int]
@@ -280,7 +280,7 @@ class Recorded:
             for position, output in enumerate(made.outputs)
             if isinstance(output, torch.Tensor) and position not in self._copied_out
         ]
-        handles = tuple(storage_handle(output) for _, output in handed_out)
+        handles = tuple(dict.fromkeys(storage_handle(output) for _, output in handed_out))
         copies = _copies(made.outputs, self._copied_out)  # of which some are references
         recording = CudaGraphRecording(
             made,
@@ -289,13 +289,14 @@ class Recorded:
             handles,
             [*map(storage_users, handles)],
             copies,
-            places,
-            [args[position].data_ptr() for position in places],
+            [*places],
+            [args[at].data_ptr() if at in here else 0 for at in range(len(args))],
             tuple(copied),
             written,
             lent,
         )
-        handed = {address_of(output) for _, output in handed_out}
+        handed = frozenset(address_of(output) for _, output in handed_out)
+        handed |= frozenset() if lent is None else lent.owners.keys()
         RECORDED.add(handed, lent)
         weakref.finalize(recording, RECORDED.discard, handed, lent)
         if loan is not None and pool is not None:
@@ -312,7 +313,7 @@ class Recorded:
             if value.device.type != self._recorder.device_type:
                 raise NotRecordable(f"input {position} is on {value.device}")
             if self._steady(position, value) or is_recorded(value):
-                pinned.append((position, address_of(value)))
+                pinned.append((position, RECORDED.home(value)))
             else:
                 copied.append(position)
         return pinned, copied
@@ -321,13 +322,16 @@ class Recorded:
         """The outputs, of those that are saved for another recording only where they are, and the
         loan that keeps their memory."""
         outputs = list(made.outputs)
-        owners: dict[int, torch.Tensor] = {}
-        for at, positions in lendable(outputs, self.rules.inside, self._copied_out).items():
-            owners[at] = outputs[positions[0]]
-            memory = self._recorder.alias(owners[at], made.replay)
+        found = lendable(outputs, self.rules.inside, self._copied_out)
+        if not found:
+            return made.outputs, None
+        owners = {at: outputs[positions[0]] for at, positions in found.items()}
+        memory = self._recorder.alias(list(owners.values()), made.replay)
+        for positions in found.values():
             for position in positions:
                 outputs[position] = seen_through(memory, outputs[position])
-        return tuple(outputs), Loan(stream, made.pool, owners) if owners else None
+        loan = Loan(stream, made.pool, owners, storage_handle(memory), tuple(sorted(owners)))
+        return tuple(outputs), loan
 
     def _misfit(self, recording: CudaGraphRecording, args: Sequence[Any]) -> str | None:
         if self._recorder.stream() != recording.stream:
@@ -367,11 +371,9 @@ BUSY = "the device takes longer than launching does"
 
 def _moved(recording: CudaGraphRecording, args: Sequence[Any]) -> list[int]:
     """Inputs that the recording reads in place and that are elsewhere now."""
-    here = [args[position].data_ptr() for position in recording.places]
-    if here == recording.addresses:
+    if lie_at(args, recording.addresses, recording.places):
         return []
-    pairs = zip(recording.places, here, recording.addresses, strict=True)
-    return [position for position, now, then in pairs if now != then]
+    return [at for at in recording.places if args[at].data_ptr() != recording.addresses[at]]
 
 
 def _is_live(recording: CudaGraphRecording) -> bool:
@@ -381,8 +383,9 @@ def _is_live(recording: CudaGraphRecording) -> bool:
 
 def _live_outputs(recording: CudaGraphRecording) -> list[int]:
     """Which outputs of the last replay somebody refers to."""
-    known = zip(recording.handed_out, recording.handles, recording.users, strict=True)
-    return [position for position, handle, users in known if storage_users(handle) != users]
+    known = zip(recording.handles, recording.users, strict=True)
+    live = {handle for handle, users in known if storage_users(handle) != users}
+    return [at for at in recording.handed_out if storage_handle(recording.made.outputs[at]) in live]
 
 
 class Copies:

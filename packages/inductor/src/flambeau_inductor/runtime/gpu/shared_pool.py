@@ -9,11 +9,14 @@ lent; the lender replays only when nobody refers to what the borrower made.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from flambeau_inductor._torch_compat import storage_handle
 
 Held = Callable[[], bool]
 
@@ -23,14 +26,29 @@ def address_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+def first_byte(tensor: torch.Tensor) -> int:
+    """The address of a tensor's first element, of one without elements too."""
+    return address_of(tensor) + tensor.storage_offset() * tensor.element_size()
+
+
+def spanned(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
+    """The address and the number of the bytes from the first to the last of the tensors' memory."""
+    storages = [each.untyped_storage() for each in tensors]
+    first = min(each.data_ptr() for each in storages)
+    return first, max(each.data_ptr() + each.nbytes() for each in storages) - first
+
+
 @dataclass(slots=True, eq=False)
 class Loan:
     """Memory of one recording. `owners` keep it from being given away, by address, until it is
-    taken; `held` then says whether somebody still refers to a result of the borrower."""
+    taken; `held` then says whether somebody still refers to a result of the borrower. All of it is
+    seen through one storage, known by `handle`: its references are counted at once."""
 
     stream: int
     pool: Any
     owners: dict[int, torch.Tensor]
+    handle: int
+    starts: tuple[int, ...]
     taken: bool = False
     held: Held | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -52,18 +70,26 @@ class Loan:
         """Whether a result of the borrower lies where the lender's next replay would write."""
         return self.held is not None and self.held()
 
+    def owner_of(self, address: int) -> int:
+        """Where the memory that has a byte of it at an address begins."""
+        return self.starts[bisect_right(self.starts, address) - 1]
+
 
 class Register:
-    """Memory of what living recordings hand out: by address, one entry a recording."""
+    """Memory of what living recordings hand out: by address, one entry a recording; and of what
+    they lend, by the storage that it is seen through."""
 
     def __init__(self) -> None:
         self._found: dict[int, list[Loan | None]] = {}
+        self._seen: dict[int, Loan] = {}
         self._lock = threading.Lock()
 
     def add(self, addresses: Iterable[int], loan: Loan | None) -> None:
         with self._lock:
             for at in addresses:
                 self._found.setdefault(at, []).append(loan)
+            if loan is not None:
+                self._seen[loan.handle] = loan
 
     def discard(self, addresses: Iterable[int], loan: Loan | None) -> None:
         with self._lock:
@@ -72,6 +98,14 @@ class Register:
                 entries.remove(loan)
                 if not entries:
                     del self._found[at]
+            if loan is not None:
+                del self._seen[loan.handle]
+
+    def home(self, tensor: torch.Tensor) -> int:
+        """Where the memory begins that a tensor looks into: of what is seen through a storage with
+        others, where its own does."""
+        lent = self._seen.get(storage_handle(tensor))
+        return address_of(tensor) if lent is None else lent.owner_of(first_byte(tensor))
 
     def loan(self, address: int) -> Loan | None:
         """What can be taken of the memory at an address, by whom it was lent."""
@@ -87,7 +121,7 @@ RECORDED = Register()
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
-    return address_of(tensor) in RECORDED
+    return RECORDED.home(tensor) in RECORDED
 
 
 def best_loan(
@@ -100,7 +134,7 @@ def best_loan(
     for position, value in enumerate(values):
         if not isinstance(value, torch.Tensor):
             continue
-        at = address_of(value)
+        at = RECORDED.home(value)
         loan = RECORDED.loan(at)
         if position not in wanted:
             kept.add(at)
@@ -133,8 +167,9 @@ def lendable(
 def seen_through(
     memory: torch.Tensor, value: torch.Tensor, offset: int | None = None
 ) -> torch.Tensor:
-    """A tensor laid out as `value` in the storage of `memory`, from the same element on or from
-    `offset`."""
+    """A tensor laid out as `value` in the storage of `memory`, at the same address or from the
+    element `offset` on."""
     made = torch.empty(0, dtype=value.dtype, device=memory.device)
-    first = value.storage_offset() if offset is None else offset
+    bytes_before = first_byte(value) - address_of(memory)
+    first = bytes_before // value.element_size() if offset is None else offset
     return made.set_(memory.untyped_storage(), first, value.size(), value.stride())  # type: ignore[call-overload]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ import torch
 
 from flambeau_inductor._torch_compat import current_raw_stream, storage_handle, weak_storage
 from flambeau_inductor.runtime.gpu.cuda_graphs import Call, RecordedGraph, Rules
-from flambeau_inductor.runtime.gpu.shared_pool import seen_through
+from flambeau_inductor.runtime.gpu.shared_pool import seen_through, spanned
 from flambeau_inductor.tuning import machine_of, tuning_for
 
 SHARE_OF_MEMORY = 32
@@ -101,11 +101,10 @@ class CudaRecorder:
             one = torch.ones((16, 16), dtype=torch.float16, device=f"cuda:{self._device}")
             torch.addmm(one[0], one, one.mm(one))
 
-    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
-        """The bytes of a tensor's whole memory as a tensor that does not own them; `keep` lives as
-        long as it is referred to."""
-        whole = tensor.untyped_storage()
-        return self._memory(whole.data_ptr(), whole.nbytes(), keep)
+    def alias(self, tensors: Sequence[torch.Tensor], keep: object) -> torch.Tensor:
+        """The bytes from the first to the last of the tensors' whole memory as a tensor that does
+        not own them, nor what lies between; `keep` lives as long as it is referred to."""
+        return self._memory(*spanned(tensors), keep)
 
     def _memory(self, address: int, size: int, keep: object = None) -> torch.Tensor:
         if not size:
