@@ -24,6 +24,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="rows are added to this file, a line each")
     parser.add_argument("--resume", action="store_true", help="leave out what --json has already")
     parser.add_argument("--markdown", type=Path, help="write the table of all rows here")
+    parser.add_argument(
+        "--incumbent", type=Path, help="rows of benchmarks.programs.library_graphs for the table"
+    )
     return parser.parse_args()
 
 
@@ -47,7 +50,9 @@ def main() -> int:
                 stream.write(json.dumps(row) + "\n")
     command = " ".join(["python -m integration_tests.libraries", *sys.argv[1:]])
     if given.markdown:
-        given.markdown.write_text(tables.markdown(rows, command))
+        lines = given.incumbent.read_text().splitlines() if given.incumbent else ()
+        incumbent = {row["name"]: row for row in map(json.loads, lines)}
+        given.markdown.write_text(tables.markdown(rows, command, incumbent))
     print(tables.summary(rows))
     return int(any(row["status"] in tables.BAD for row in rows))
 

@@ -13,9 +13,12 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from integration_tests.libraries.workload import Workload
 
 Row = dict[str, Any]
 ALONE = {
@@ -25,13 +28,15 @@ ALONE = {
 STACK_BEFORE = 5.0  # seconds before the end
 
 
-def rows(names: Sequence[str], timeout: float) -> Iterator[Row]:
-    """A row of each workload, as they come."""
+def rows(
+    names: Sequence[str], timeout: float, judge: Callable[[Workload], Row] | None = None
+) -> Iterator[Row]:
+    """A row of each workload, as they come, by `judge` or by the comparison with eager."""
     os.environ.update(ALONE)
     _warm()
     for name in names:
         started = time.monotonic()
-        row = {"name": name, **_row(name, timeout)}
+        row = {"name": name, **_row(name, timeout, judge)}
         yield row | {"seconds": round(time.monotonic() - started, 1)}
 
 
@@ -54,13 +59,13 @@ def _warm() -> None:
     gc.freeze()
 
 
-def _row(name: str, timeout: float) -> Row:
+def _row(name: str, timeout: float, judge: Callable[[Workload], Row] | None) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         answer, told = Path(folder) / "row.json", Path(folder) / "stderr"
         pid = os.fork()
         if pid == 0:
             os.environ["FLAMBEAU_CACHE_DIR"] = str(Path(folder) / "cache")
-            _judge(name, answer, told, timeout)
+            _judge(name, answer, told, timeout, judge)
         status = _wait(pid, timeout)
         if answer.exists():
             row: Row = json.loads(answer.read_text())
@@ -73,7 +78,9 @@ def _row(name: str, timeout: float) -> Row:
     return {"status": "crashed", "detail": f"the process died ({status}): {tail}"}
 
 
-def _judge(name: str, answer: Path, told: Path, timeout: float) -> None:
+def _judge(
+    name: str, answer: Path, told: Path, timeout: float, judge: Callable[[Workload], Row] | None
+) -> None:
     """What each process does; it does not return."""
     status = 1
     try:
@@ -84,11 +91,11 @@ def _judge(name: str, answer: Path, told: Path, timeout: float) -> None:
             os.dup2(new, old)
         faulthandler.enable(2)
         faulthandler.dump_traceback_later(max(1.0, timeout - STACK_BEFORE), file=2)
-        from integration_tests.libraries.judging import judge  # imported before the fork
+        from integration_tests.libraries import judging  # imported before the fork
         from integration_tests.libraries.workload import load
 
         written = answer.with_suffix(".part")
-        written.write_text(json.dumps(judge(load()[name])))
+        written.write_text(json.dumps((judge or judging.judge)(load()[name])))
         written.rename(answer)
         status = 0
     except BaseException:

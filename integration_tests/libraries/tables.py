@@ -9,7 +9,7 @@ import importlib.metadata
 import platform
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -50,20 +50,41 @@ def summary(rows: Sequence[Row]) -> str:
     return f"{len(rows)} workloads: {text}"
 
 
-def markdown(rows: Sequence[Row], command: str) -> str:
-    """Counts, then every workload, then what ends graphs."""
+def beside(rows: Sequence[Row], incumbent: Mapping[str, Row]) -> str:
+    """How our graphs and breaks compare with the incumbent's in the programs that both ran."""
+    known = ((row, incumbent.get(row["name"], {})) for row in rows if "graphs" in row)
+    pairs = [(row, other) for row, other in known if other.get("status") == "ran"]
+    more = sum(row["graphs_3"] > other["graphs_3"] for row, other in pairs)
+    fewer = sum(row["graphs_3"] < other["graphs_3"] for row, other in pairs)
+    breaks = sum(_count(row) > _count(other) for row, other in pairs)
+    whole = [sum(not _count(each) for each in each_of) for each_of in zip(*pairs, strict=True)]
+    return (
+        f"{len(pairs)} that the incumbent runs, too: more graphs than it in {more}, fewer in "
+        f"{fewer}; more breaks in {breaks}; without a break {whole[0]}, the incumbent {whole[1]}."
+    )
+
+
+def _count(row: Row) -> int:
+    return sum(row.get("breaks", {}).values())
+
+
+def markdown(rows: Sequence[Row], command: str, incumbent: Mapping[str, Row]) -> str:
+    """Counts, then every workload, then what ends graphs. incumbent: its rows, by workload."""
     versions = (f"{name} {importlib.metadata.version(name)}" for name in ENVIRONMENT)
     libraries = {name for row in rows for name in row.get("versions", ())}
     lines = [f"`{command}`", "", f"python {platform.python_version()}, {', '.join(versions)}, cpu"]
     lines += ["", f"{summary(rows)}; {len(libraries)} libraries.", ""]
+    if incumbent:
+        lines += [beside(rows, incumbent), ""]
     lines += [
         "*right*: one graph or several, none ended by a break. *graphs*: of the first step, of the "
         "next two, of all later ones. *steady*: median milliseconds of a step in turns with eager, "
         "after ten steps without a new graph. "
         "Compared after each of three steps: results, gradients, parameters, buffers, optimizer "
-        "and random state.", "",
-        "| workload | versions | status | graphs | breaks | fallbacks | first step, s (eager) | "
-        "steady, ms (eager) | times eager's speed |", "|---" * 9 + "|",
+        "and random state. *incumbent*: its graphs in these steps, and its breaks.",
+        "",
+        "| workload | versions | status | graphs | breaks | incumbent | fallbacks | first step, s "
+        "(eager) | steady, ms (eager) | times eager's speed |", "|---" * 10 + "|",
     ]  # fmt: skip
     for row in rows:
         versions = (f"{name} {version}" for name, version in row.get("versions", {}).items())
@@ -73,6 +94,7 @@ def markdown(rows: Sequence[Row], command: str) -> str:
         speed = f"{row['eager_ms'] / row['ms']:.2f}" if row.get("ms") else ""
         cells = [row["name"], ", ".join(versions), row["status"]]
         cells += [_graphs(row) if "graphs" in row else "", ", ".join(breaks)]
+        cells += [_beside(incumbent.get(row["name"], {}))]
         cells += [str(len(row.get("fallbacks", ())) or ""), first, steady, speed]
         lines.append("| " + " | ".join(cells) + " |")
     details = [row for row in rows if row["status"] in (*BAD, "not run") or row.get("fallbacks")]
@@ -88,6 +110,13 @@ def markdown(rows: Sequence[Row], command: str) -> str:
         reasons.update({_plain(text.partition("\n")[0]) for text in row.get("break_texts", ())})
     lines += [f"| {text} | {n} |" for text, n in reasons.most_common(60)]
     return "\n".join(lines) + "\n"
+
+
+def _beside(row: Row) -> str:
+    if row.get("status") != "ran":
+        return row.get("status", "")
+    breaks = _count(row)
+    return f"{row['graphs']}+{row['graphs_3'] - row['graphs']}" + (f", {breaks}x" if breaks else "")
 
 
 def _plain(text: str) -> str:

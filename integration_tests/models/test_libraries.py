@@ -101,7 +101,7 @@ def test_a_library_that_is_absent():
 def test_a_process_that_dies_or_does_not_end_is_a_row(ending, status, monkeypatch):
     monkeypatch.setitem(WORKLOADS, "planted", Workload("planted", (), lambda compile: ending()))
     faulthandler.cancel_dump_traceback_later()  # pytest's: a forked process would wait for it
-    row = running._row("planted", 6.0 if status == "timeout" else 60.0)
+    row = running._row("planted", 6.0 if status == "timeout" else 60.0, None)
     assert row["status"] == status
     assert tables.line({"name": "planted", "seconds": 1.0, **row}).startswith("planted")
     if status == "timeout":
@@ -129,7 +129,9 @@ def test_the_table_counts_every_row_once():
     measured = {"ms": 2.0, "eager_ms": 1.0, "graphs": 1, "graphs_3": 2, "graphs_end": 2}
     rows[0] |= measured | {"first_s": 1.0, "eager_first_s": 0.1}
     rows[1] |= {"break_texts": ["FB0001 a | b"], "breaks": {"FB0001": 1}}
-    text = tables.markdown(rows, "command")
+    theirs = {"status": "ran", "graphs": 1, "graphs_3": 1, "breaks": {"branch": 2}}
+    text = tables.markdown(rows, "command", {rows[0]["name"]: theirs})
+    assert "more graphs than it in 1, fewer in 0; more breaks in 0" in text and "1+0, 2x" in text
     assert "1 of 1 slower" in text and "| right |" in text and "1+1+0" in text
     assert all(f"1 {status}" in text for status in tables.STATUSES)
     assert "FB0001 a / b" in text

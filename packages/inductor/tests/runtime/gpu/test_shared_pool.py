@@ -208,7 +208,7 @@ def test_a_loan_is_taken_once() -> None:
 
 
 def test_saved_values_are_seen_through_one_storage() -> None:
-    """Whether any of them is held is one question; where each lies, another recording still knows."""
+    """Whether any is held is one question; where each lies, another recording still knows."""
     step = Step().recorded()
     recording = step.forward._recording
     assert recording is not None and recording.loan is not None
