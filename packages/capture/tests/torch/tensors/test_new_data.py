@@ -265,3 +265,45 @@ def test_a_parameter_whose_gradient_does_not_fit_its_new_data(capture, change, r
         return call(held, torch.ones(1))
 
     assert torch.equal(outcome(capture(uses[read])), outcome(uses[read]))
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        lambda p: p.data,
+        lambda p: p.data.to("cpu"),
+        lambda p: p.data.contiguous(),
+        lambda p: p.detach(),
+        lambda p: p,
+        lambda p: p.data.float().cpu()[:],
+        lambda p: p.data.t().t(),
+    ],
+)
+def test_the_data_that_a_parameter_has_is_no_change(capture, backend, same, own):
+    """It is differentiated in the same graph, and writes by either name are the other's."""
+
+    def step(module, value):
+        kept = module.weight.data
+        for parameter in module.parameters():
+            parameter.data = own(parameter)
+        kept.mul_(2)
+        return module(value).sum()
+
+    def with_gradients(module, value):
+        module.zero_grad()
+        loss = step(module, value)
+        loss.backward()
+        return [p.grad for p in module.parameters()]
+
+    torch.manual_seed(0)
+    ours = linear()
+    theirs, compiled = copy.deepcopy(ours), capture(step)
+    for _ in range(3):
+        value, (_, versions) = x(), zip(*[(p, p._version) for p in ours.parameters()])
+        wanted = with_gradients(theirs, value)
+        ours.zero_grad()
+        compiled(ours, value).backward()
+        same([p.grad for p in ours.parameters()], wanted, "gradients")
+        same(_state(ours), _state(theirs), "parameters")
+        assert [p._version for p in ours.parameters()] == [*versions]
+    assert len(backend) == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture._torch_compat import same_memory
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import CallResultSource, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -29,6 +30,14 @@ def _memory_of(tx: Tracer, value: TensorValue) -> TensorValue:
     return found
 
 
+def _is_own(old: torch.Tensor, new: torch.Tensor) -> bool:
+    """Whether `new` is the data that a tensor has already, seen in the same way: what
+    `p.data = p.data.to(device)` assigns where nothing is to be moved."""
+    same = same_memory(old, new) and old.storage_offset() == new.storage_offset()
+    same = same and (old.shape, old.stride(), old.dtype) == (new.shape, new.stride(), new.dtype)
+    return same and (old.is_conj(), old.is_neg()) == (new.is_conj(), new.is_neg())
+
+
 def set_data(tensor: TensorValue, tx: Tracer, value: Value) -> None:
     """`tensor.data = value`."""
     if tensor.source is None or tensor.real is None or not isinstance(value, TensorValue):
@@ -42,6 +51,8 @@ def set_data(tensor: TensorValue, tx: Tracer, value: Value) -> None:
     usual = old.is_leaf and not old.is_inference() and not tensor.calls
     if not same or not usual or tx.graph is not tx.graph.outermost or tensor.cls not in _PLAIN:
         raise Break("FB0016", "assignment to .data of other sizes, layout, dtype or device")
+    if _is_own(old, new):
+        return
     memory = _memory_of(tx, value)
     tensor.stand_on(memory.node, old.requires_grad)
     tensor.written_data = memory
