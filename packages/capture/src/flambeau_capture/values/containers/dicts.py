@@ -531,7 +531,15 @@ def _equal(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         theirs = other.lookup(tx, key)
         if theirs is None or not tx_equal(tx, value, theirs):
             return Constant(False)
-    return Constant(True)
+    ordered = all(issubclass(each.cls, collections.OrderedDict) for each in (self, other))
+    pairs = zip(self.keys(), other.keys(), strict=True) if ordered else ()
+    return Constant(all(tx_equal(tx, one, two) for one, two in pairs))
+
+
+def _unequal(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    equal = tx.call(tx.get_attr(self, "__eq__"), args, kwargs)
+    known = isinstance(equal, Constant) and equal.as_python() is NotImplemented
+    return equal if known else Constant(not equal.truth(tx))
 
 
 MappingValue.methods = {
@@ -549,6 +557,7 @@ _OF_DICTS: dict[str, Handler] = {
     "__ror__": _ror,
     "__reversed__": lambda s, tx, a, k: SequenceIterator(TupleValue(s.keys()[::-1])),
     "__eq__": _equal,
+    "__ne__": _unequal,
     "__repr__": lambda s, tx, a, k: Constant(repr(s.as_python())),
 }
 #: what other mappings answer as a dict of the same entries does

@@ -26,9 +26,10 @@ from flambeau_capture.values.base import (
     NotConcrete,
     Tracer,
     Value,
+    needing,
     objects_of,
 )
-from flambeau_capture.values.constant import Constant, evaluate, nameless
+from flambeau_capture.values.constant import Constant, KnownObject, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.sequences import (
     Pending,
@@ -45,7 +46,7 @@ from flambeau_capture.values.functions.call_rules import (
 )
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.functions.taken_arguments import taken
-from flambeau_capture.values.objects.attributes import find_in_class, instance_dict
+from flambeau_capture.values.objects.attributes import Instance, find_in_class, instance_dict
 from flambeau_capture.values.objects.opaque import FrozenValue
 from flambeau_capture.values.registry import itself, tracked, wrap_known, wraps_type
 from flambeau_capture.values.tensors.argument_names import by_place
@@ -123,6 +124,8 @@ def _method_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | Non
         if not issubclass(args[0].cls, fn.__objclass__):
             evaluate(tx, fn, nameless(args[0]))
         check_method(tx, args[0], fn.__name__, args[1:], kwargs)
+        if _has_another(args[0], fn):
+            return _of_base(tx, fn, args, kwargs)
         return args[0].call_method(tx, fn.__name__, args[1:], kwargs)
     if not is_bound(fn):
         return None
@@ -133,6 +136,27 @@ def _method_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | Non
     if not isinstance(value, BuiltinValue) and not again and is_found_by_name(fn):
         return value.call_method(tx, fn.__name__, args, kwargs)
     return None
+
+
+def _has_another(receiver: Value, fn: Any) -> bool:
+    """Whether the receiver's class, or the built-in one that it derives from, has another method of
+    this name than the one called, which is a base class's: `dict.__eq__` of an OrderedDict."""
+    payload: Value | None = getattr(receiver, "payload", None)
+    found = find_in_class(receiver.cls if payload is None else payload.cls, fn.__name__)
+    if found is None or found[1] is fn:
+        return False
+    code_of_program = isinstance(found[1], types.FunctionType)
+    return not code_of_program or not isinstance(receiver, Instance)
+
+
+def _of_base(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """What a base class's method gives for an object that never changes."""
+    if not isinstance(args[0], Constant | KnownObject):
+        described = f"{fn.__qualname__} of {args[0].describe()}, whose class has its own"
+        raise Break("FB0005", described)
+    with needing("FB0009", lambda error: f"{fn.__qualname__} with {error}"):
+        plain, named = objects_of(args, kwargs)
+    return tx.wrap_evaluated(evaluate(tx, fn, *plain, **named), MadeBy(fn, (*args,), {**kwargs}))
 
 
 def is_found_by_name(method: Any) -> bool:

@@ -264,7 +264,7 @@ class ClassValue(SpecialMethods):
             return Constant(evaluate(tx, native, *args, **dict.fromkeys(kwargs)))
         if name in ("__eq__", "__ne__"):
             same = isinstance(args[0], ClassValue) and args[0].python_class is self.python_class
-            return Constant(same == (name == "__eq__"))
+            return Constant(name == "__eq__" if same else NotImplemented)
         if name == "__or__":
             return tx.wrap_new(self.python_class | args[0].as_python())
         if name in ("__repr__", "__str__"):

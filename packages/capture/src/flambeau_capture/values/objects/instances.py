@@ -437,6 +437,13 @@ def _object_init(self: ObjectValue, tx: Tracer, args: Args) -> Value:
     return Constant(None)
 
 
+def _object_unequal(self: ObjectValue, tx: Tracer, args: Args) -> Value:
+    """`object.__ne__`, which asks the class's `__eq__`."""
+    equal = tx.call(tx.get_attr(self, "__eq__"), args, {})
+    declined = isinstance(equal, Constant) and equal.value is NotImplemented
+    return equal if declined else Constant(not equal.truth(tx))
+
+
 _OBJECT_METHODS: dict[str, Callable[[ObjectValue, Tracer, Args], Value | None]] = {
     "__setattr__": lambda s, tx, a: s.generic_set_attr(tx, a[0].as_python(), a[1]),
     "__delattr__": lambda s, tx, a: s.generic_del_attr(tx, a[0].as_python()),
@@ -444,7 +451,7 @@ _OBJECT_METHODS: dict[str, Callable[[ObjectValue, Tracer, Args], Value | None]] 
     "__init__": _object_init,
     "__init_subclass__": _object_init,
     "__eq__": lambda s, tx, a: Constant(True if a[0] is s else NotImplemented),
-    "__ne__": lambda s, tx, a: Constant(False if a[0] is s else NotImplemented),
+    "__ne__": _object_unequal,
 }
 
 _ALWAYS_OBJECT = frozenset({"__setattr__", "__delattr__", "__getattribute__"})
