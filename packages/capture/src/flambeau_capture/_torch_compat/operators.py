@@ -131,8 +131,13 @@ def index_operator() -> Any:
 
 
 def zero_under_capture() -> tuple[Any, ...]:
-    """Sizes of stacks of modes: a frame with modes in force is not captured."""
-    return _named(torch._C, "_len_torch_dispatch_stack", "_len_torch_function_stack")
+    """The size of the stack of dispatch modes: a frame with any in force is not captured."""
+    return _named(torch._C, "_len_torch_dispatch_stack")
+
+
+def mode_questions() -> tuple[Any, ...]:
+    """Whether function modes are in force, of which a default device is one."""
+    return _named(torch._C, "_is_torch_function_mode_enabled")
 
 
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"

@@ -117,6 +117,9 @@ _TYPING = (types.GenericAlias, types.UnionType)
 class TypingValue(FrozenValue):
     """What typing makes: `List[int]` is evaluated."""
 
+    def special(self, tx: Tracer, name: str) -> bool:
+        return False  # typing's own are evaluated with it
+
     def get_item(self, tx: Tracer, key: Value) -> Value:
         with needing("FB0009", lambda error: f"{self.real}[{error}]"):
             return tx.wrap_new(self.real[key.as_python()])

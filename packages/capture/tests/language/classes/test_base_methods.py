@@ -87,7 +87,7 @@ def test_the_method_called_is_the_one_that_answers(capture, make, base, asked):
         made = make() if value is None else value
         try:
             return x + 1, method(made, *other)
-        except (TypeError, KeyError, RuntimeError) as error:
+        except (TypeError, LookupError, RuntimeError) as error:
             return x, (type(error), len(made) if isinstance(made, dict) else None)
 
     assert not isinstance(method, types.FunctionType)

@@ -138,6 +138,10 @@ def _method_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | Non
     return None
 
 
+#: what `object` itself says of an instance, which capture asks of the class
+_SHOWN = frozenset({"__repr__", "__str__", "__format__", "__hash__", "__dir__", "__sizeof__"})
+
+
 def _has_another(receiver: Value, fn: Any) -> bool:
     """Whether the receiver's class, or the built-in one that it derives from, has another method of
     this name than the one called, which is a base class's: `dict.__eq__` of an OrderedDict."""
@@ -145,8 +149,9 @@ def _has_another(receiver: Value, fn: Any) -> bool:
     found = find_in_class(receiver.cls if payload is None else payload.cls, fn.__name__)
     if found is None or found[1] is fn:
         return False
-    code_of_program = isinstance(found[1], types.FunctionType)
-    return not code_of_program or not isinstance(receiver, Instance)
+    if not isinstance(found[1], types.FunctionType) or not isinstance(receiver, Instance):
+        return True
+    return payload is None and fn.__objclass__ is object and fn.__name__ in _SHOWN
 
 
 def _of_base(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:

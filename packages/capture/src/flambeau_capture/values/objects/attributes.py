@@ -353,7 +353,7 @@ def class_attribute(
         return call_known(tx, found.fget, name, receiver)
     if isinstance(found, functools.cached_property):
         return _cached_property(tx, receiver, found, name)
-    if isinstance(found, types.BuiltinFunctionType) and name != "__new__":
+    if isinstance(found, types.BuiltinFunctionType) and (name != "__new__" or after is None):
         return tx.wrap(found, where)  # it does not bind
     if isinstance(found, SLOT_TYPES):
         return BoundMethod(receiver, found.__name__)

@@ -26,6 +26,7 @@ from flambeau_capture.values.base import (
     IteratorValue,
     Kwargs,
     MadeBy,
+    NotConcrete,
     Tracer,
     UserError,
     Value,
@@ -113,8 +114,13 @@ class FrozenValue(OpaqueValue, KnownObject):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "sub" and isinstance(self.real, re.Pattern) and args:
             return tx.call(tx.wrap_new(re.sub), [self, *args], kwargs)
-        with needing("FB0009", lambda error: f"{self.describe()}.{name} with {error}"):
+        try:
             plain, named = objects_of(args, kwargs)
+        except NotConcrete as error:
+            found = find_in_class(self.cls, name)
+            if found is None or not isinstance(found[1], types.FunctionType):
+                raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
+            return tx.call(wrap_known(tx, found[1], name), [self, *args], kwargs)
         method = getattr(self.real, name)
         by = MadeBy(method, (*args,), {**kwargs})
         return tx.wrap_evaluated(evaluate(tx, method, *plain, **named), by)
