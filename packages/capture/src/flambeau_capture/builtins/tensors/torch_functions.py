@@ -110,6 +110,17 @@ _state(
 )  # fmt: skip
 
 
+def _modes_in_force(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if tx.graph.outermost.device is not None:  # the frame has entered one or several
+        raise Break("FB0024", "the modes in force are asked for where the frame has set a device")
+    return Constant(bool(compat.torch_function_modes()))
+
+
+for _fn in compat.mode_questions():
+    STATE_QUESTIONS[_fn] = None
+    handles(_fn)(_modes_in_force)
+
+
 def _older_query(fn: Any) -> None:
     """A query of that state which warns at each call that it is deprecated."""
     STATE_QUESTIONS[fn] = None

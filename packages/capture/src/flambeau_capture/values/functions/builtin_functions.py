@@ -138,7 +138,7 @@ def _method_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value | Non
     return None
 
 
-#: what `object` itself says of an instance, which capture asks of the class
+#: what `object` itself says of an instance, where capture takes what its class says
 _SHOWN = frozenset({"__repr__", "__str__", "__format__", "__hash__", "__dir__", "__sizeof__"})
 
 

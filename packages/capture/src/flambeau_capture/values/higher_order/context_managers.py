@@ -397,13 +397,6 @@ def _default_device(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.wrap_new(torch.get_default_device() if inside is None else inside)
 
 
-@handles(*compat.mode_questions())
-def _modes_in_force(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if tx.graph.outermost.device is not None:  # the frame has entered one or several
-        raise Break("FB0024", "the modes in force are asked for where the frame has set a device")
-    return Constant(bool(compat.torch_function_modes()))
-
-
 OLDER = {torch.cuda.amp.autocast: "cuda", compat.CPU_AUTOCAST: "cpu"}
 
 

@@ -438,7 +438,7 @@ def _object_init(self: ObjectValue, tx: Tracer, args: Args) -> Value:
 
 
 def _object_unequal(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    """`object.__ne__`, which asks the class's `__eq__`."""
+    """`object.__ne__`, which is the opposite of the class's `__eq__`."""
     equal = tx.call(tx.get_attr(self, "__eq__"), args, {})
     declined = isinstance(equal, Constant) and equal.value is NotImplemented
     return equal if declined else Constant(not equal.truth(tx))

@@ -205,7 +205,7 @@ class Recorded:
         self._recording = recording
         return self._replay(recording, args)
 
-    def _stays_elsewhere(self, recording: CudaGraphRecording, args: Sequence[Any]) -> bool:
+    def _stays_elsewhere(self, recording: CudaGraphRecording, args: list[Any]) -> bool:
         """Whether inputs are elsewhere than in a recording that paid, where they were at the call
         before; those that move sooner, or at each call, are copied from then on."""
         moved = _moved(recording, args)
@@ -333,7 +333,7 @@ class Recorded:
         loan = Loan(stream, made.pool, owners, storage_handle(memory), tuple(sorted(owners)))
         return tuple(outputs), loan
 
-    def _misfit(self, recording: CudaGraphRecording, args: Sequence[Any]) -> str | None:
+    def _misfit(self, recording: CudaGraphRecording, args: list[Any]) -> str | None:
         if self._recorder.stream() != recording.stream:
             return "another stream"
         moved = _moved(recording, args)
@@ -369,7 +369,7 @@ MOVING = "inputs of many bytes are elsewhere at each call"
 BUSY = "the device takes longer than launching does"
 
 
-def _moved(recording: CudaGraphRecording, args: Sequence[Any]) -> list[int]:
+def _moved(recording: CudaGraphRecording, args: list[Any]) -> list[int]:
     """Inputs that the recording reads in place and that are elsewhere now."""
     if lie_at(args, recording.addresses, recording.places):
         return []

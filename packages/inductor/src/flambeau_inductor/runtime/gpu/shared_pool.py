@@ -28,7 +28,7 @@ def address_of(tensor: torch.Tensor) -> int:
 
 def first_byte(tensor: torch.Tensor) -> int:
     """The address of a tensor's first element, of one without elements too."""
-    return address_of(tensor) + tensor.storage_offset() * tensor.element_size()
+    return address_of(tensor) + int(tensor.storage_offset()) * tensor.element_size()
 
 
 def spanned(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
