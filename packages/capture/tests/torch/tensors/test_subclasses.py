@@ -262,3 +262,39 @@ def test_a_parameter_of_a_subclass(agree):
     module.weight = Weight(torch.ones(3))
     module.forward = lambda t: (module.weight * t, isinstance(module.weight, Weight))
     agree(lambda t: module(t), numbers)
+
+
+class Notified(torch.nn.Parameter):
+    """A parameter whose class is notified, and hands on what it does not know."""
+
+    def __new__(cls, data):
+        return torch.Tensor._make_subclass(cls, data, False)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.split:
+            return [cls(part) for part in super().__torch_function__(func, types, args, kwargs)]
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda p, x: torch.nn.functional.linear(x, p),
+        lambda p, x: (p * 2).exp() + x.sum(),
+        lambda p, x: p.t() @ torch.ones(4, 2),
+        lambda p, x: torch.add(input=p, other=x[0]),
+        lambda p, x: p.view(2, 6)[0],
+        lambda p, x: p.shape[0] * x,
+    ],
+)
+def test_a_parameter_hands_on_to_what_parameters_do(capture, backend, same, use):
+    held = Notified(torch.randn(4, 3))
+
+    def step(x):
+        result = use(held, x)
+        return result, type(result) is torch.Tensor
+
+    x = torch.ones(2, 3)
+    same(capture(step)(x), step(x), "result")
+    assert len(backend) == 1

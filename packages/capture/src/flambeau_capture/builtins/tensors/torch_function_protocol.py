@@ -166,23 +166,36 @@ def _default(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """`Tensor.__torch_function__(cls, func, types, args=(), kwargs=None)`."""
     given = dict(zip(("cls", "func", "types", "args", "kwargs"), args)) | dict(kwargs)
     kind, function = given["cls"], given["func"]
-    positional = unpack(tx, given["args"]) if "args" in given else []
-    named: dict[str, Value] = {}
-    if "kwargs" in given and not isinstance(given["kwargs"], Constant):
-        named = {key.as_python(): value for key, value in pairs_of(tx, given["kwargs"])}
     assert isinstance(kind, ClassValue)
     kinds = [one.as_python() for one in unpack(tx, given["types"])]
     if not all(issubclass(kind.python_class, one) for one in kinds):
         return Constant(NotImplemented)
-    tx.as_plain += 1
-    try:
-        result = _call(tx, function, positional, named)
-    finally:
-        tx.as_plain -= 1
+    result = _as_plain(tx, given)
     with needing("FB0012", lambda _: f"__torch_function__ of {function.describe()}"):
         if function.as_python() in compat.results_left_plain():
             return result
     return _converted(tx, result, kind.python_class)
+
+
+@handles(compat.disabled_torch_function)
+def _disabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`_disabled_torch_function_impl(func, types, args=(), kwargs={})`, which parameters have."""
+    if kwargs or not 2 <= len(args) <= 4:
+        raise Break("FB0012", "_disabled_torch_function_impl with other arguments")
+    return _as_plain(tx, dict(zip(("func", "types", "args", "kwargs"), args)))
+
+
+def _as_plain(tx: Tracer, given: dict[str, Value]) -> Value:
+    """The call that `func`, `args` and `kwargs` are, in which subclasses are plain tensors."""
+    positional = unpack(tx, given["args"]) if "args" in given else []
+    named: dict[str, Value] = {}
+    if "kwargs" in given and not isinstance(given["kwargs"], Constant):
+        named = {key.as_python(): value for key, value in pairs_of(tx, given["kwargs"])}
+    tx.as_plain += 1
+    try:
+        return _call(tx, given["func"], positional, named)
+    finally:
+        tx.as_plain -= 1
 
 
 def _call(tx: Tracer, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
