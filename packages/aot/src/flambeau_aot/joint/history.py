@@ -263,7 +263,14 @@ def _keeps(node: fx.Node, linear: Container[Any]) -> bool:
         return node.args[1] in linear
     if name in _PRODUCTS:
         return len(held) == 1 and _count(node, held[0]) == 1
-    return name in _OF_FIRST and held == [node.args[0]] and _count(node, held[0]) == 1
+    first = name in _OF_FIRST or _is_formula(node)
+    return first and held == [node.args[0]] and _count(node, held[0]) == 1
+
+
+def _is_formula(node: fx.Node) -> bool:
+    """Whether an operator is torch's formula of a derivative: the gradient is its first operand."""
+    own = getattr(node.target, "namespace", "") == "aten"
+    return own and _name(node).endswith(("_backward", "_backward_data"))
 
 
 def _indexes(node: fx.Node) -> bool:
