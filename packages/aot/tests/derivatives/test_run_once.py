@@ -82,3 +82,46 @@ def test_a_derivative_runs_once_in_each_pass(name: str, answer: str) -> None:
     pairs = [(g, e) for g, e in zip(given, expected, strict=True) if isinstance(e, T)]
     for got, want in pairs:
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+class _ToNone(torch.autograd.Function):
+    """One that gives a gradient where none is asked of it: eager does not come to it then."""
+
+    @staticmethod
+    def forward(ctx: Any, x: T) -> T:
+        ctx.set_materialize_grads(False)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: T | None) -> T:
+        return torch.ones(3, 4) if grads[0] is None else grads[0] * 2
+
+
+DEPENDED = {
+    "kept": lambda own, x: (x * 1, own(x * 2).tanh()),
+    "two kept": lambda own, x: (own(x * 2).tanh(), own(x).exp()),
+    "in a row": lambda own, x: ((v := own(x * 2).tanh()), own(v).exp()),
+    "depended on": lambda own, x: ((v := own(x * 2)), v.sin() * x),
+}
+
+
+def _hooked(call: Callable[[T], tuple[T, ...]]) -> Callable[[T], tuple[T, ...]]:
+    def hooked(x: T) -> tuple[T, ...]:
+        out = call(x)
+        for place, each in enumerate(out):
+            each.register_hook(lambda g, n=place: g * (n + 2))
+        return out
+
+    return hooked
+
+
+@pytest.mark.parametrize("hooks", (False, True), ids=("", "hooks"))
+@pytest.mark.parametrize("name", DEPENDED)
+@pytest.mark.filterwarnings("ignore:a derivative of a compiled program runs eagerly")
+def test_a_derivative_that_no_gradient_comes_to_is_not_run(name: str, hooks: bool) -> None:
+    def program(x: T) -> tuple[T, ...]:
+        return DEPENDED[name](_ToNone.apply, x)
+
+    calls = [program, aot.aot_function(program, aot.run_as_is)]
+    expected, given = (_passes(_hooked(call) if hooks else call) for call in calls)
+    torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-4)

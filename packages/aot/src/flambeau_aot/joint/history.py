@@ -142,12 +142,12 @@ def user_derivatives(history: History, reached: Reached) -> tuple[frozenset[int]
 
 def keeping_nodes(effects: Effects, history: History, reached: Reached) -> tuple[KeepingNode, ...]:
     """The nodes that keep something, which a backward pass that comes to one frees."""
-    leads = _inputs_behind(effects, history)
+    leads = _inputs_led_to(effects, history)
     nodes = [node for node, _ in history if keeps_something(node)]
     return tuple(dict.fromkeys(KeepingNode(reached[node], leads[node]) for node in nodes))
 
 
-def _inputs_behind(effects: Effects, history: History) -> dict[Any, frozenset[int]]:
+def _inputs_led_to(effects: Effects, history: History) -> dict[Any, frozenset[int]]:
     """For each node, the inputs that it leads to."""
     places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
     leads: dict[Any, frozenset[int]] = {}
@@ -167,7 +167,7 @@ def raising(effects: Effects, history: History, reached: Reached) -> tuple[Raisi
             messages[node] = message
     if not messages:
         return ()
-    leads = _inputs_behind(effects, history)
+    leads = _inputs_led_to(effects, history)
     known = messages.items()
     return tuple({Raising(reached[node], leads[node], message) for node, message in known})
 
