@@ -50,11 +50,13 @@ class Seen:
 
 @dataclass
 class Setting:
-    """Where a program is played. nudge: see `values`."""
+    """Where a program is played. nudge: see `values`. behind: what backward passes make on a device
+    is numbered before what the program makes, not after it."""
 
     device: str = "cpu"
     wide: bool = False
     nudge: int = 0
+    behind: bool = False
 
 
 def namespace(setting: Setting) -> dict[str, Any]:
@@ -107,15 +109,20 @@ class _Numbered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        with torch.enable_grad():
-            one = torch.ones((), requires_grad=True)
-            while torch._C._autograd._get_sequence_nr() < ctx.end:
-                one.view(())
+        _number_up_to(ctx.end)
         return grads[0], None
 
 
-def number_ahead(device: str) -> None:
-    """Let what backward passes make on a device be numbered after what the program makes.
+def _number_up_to(end: int) -> None:
+    with torch.enable_grad():
+        one = torch.ones((), requires_grad=True)
+        while torch._C._autograd._get_sequence_nr() < end:
+            one.view(())
+
+
+def number_ahead(device: str, behind: bool = False) -> None:
+    """Let what backward passes make on a device be numbered after what the program makes; `behind`:
+    before it.
 
     The engine runs the node of the highest number first, and each thread counts its own: on a
     device it depends on what the process has run before which of two hooks a second derivative
@@ -123,6 +130,8 @@ def number_ahead(device: str) -> None:
     if device != "cpu":
         end = torch._C._autograd._get_sequence_nr() + AHEAD
         _Numbered.apply(torch.ones((), device=device, requires_grad=True), end).backward()  # type: ignore[no-untyped-call]
+        if behind:
+            _number_up_to(end + AHEAD)
 
 
 def _played(
@@ -134,7 +143,7 @@ def _played(
     _execute(program, program.function(), space, "function")
     hidden |= {"target", "f", "args", "out"}
     target = space["target"] = wrap(eval(program.target, space))
-    number_ahead(space["DEVICE"])
+    number_ahead(space["DEVICE"], setting is not None and setting.behind)
     found = []
     for number, call in enumerate(program.calls):
         seed_all(program.seed, space["DEVICE"])

@@ -47,7 +47,7 @@ RESULTS = {
         "List[torch.Tensor]", "return [{a} + 1, {a} * 3]",
     ),
     "sum": (
-        "torch.Tensor", "return total.clone().reshape(1)",
+        "torch.Tensor", "return torch.stack([total])",  # no view: writes to one are refused
     ),
     "t": (
         "torch.Tensor", "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1",

@@ -266,6 +266,15 @@ class Raising:
     message: str
 
 
+@dataclass(frozen=True)
+class KeepingNode:
+    """A node of autograd's that keeps something. A backward pass from one of these tangents to one
+    of these primals comes to it, and frees that."""
+
+    tangents: frozenset[int]
+    primals: frozenset[int]
+
+
 OutputPlan = FromGraph | IsInput | View | FromFunction | SameResult | LiteralResult
 
 
@@ -320,11 +329,10 @@ class RuntimePlan:
     where they are those of one operator. node_order: the nodes of all results in the order in which
     eager makes them, where a call makes them in another. linear: whether the gradients are linear
     in the cotangents.
-    freed_with: for each tangent, those, itself among them, for which autograd keeps something that
-    a backward pass from this one frees. raising: the derivatives that raise. users: for
-    each derivative of a user's, the tangents that lead to it: eager runs it where these are all
-    undefined, too. kept_results: results that eager keeps for the backward pass, as that of `exp`:
-    gradients depend on them in turn.
+    keeping: autograd's nodes that keep something for a backward pass. raising: the derivatives that
+    raise. users: for each derivative of a user's, the tangents that lead to it: eager runs it where
+    these are all undefined, too. kept_results: results that eager keeps for the backward pass, as
+    that of `exp`: gradients depend on them in turn.
     """
 
     inputs: InputPlan
@@ -352,7 +360,7 @@ class RuntimePlan:
     hook_order: tuple[int, ...] = ()
     node_order: tuple[NodePlace, ...] = ()
     linear: bool = True
-    freed_with: tuple[frozenset[int], ...] = ()
+    keeping: tuple[KeepingNode, ...] = ()
     raising: tuple[Raising, ...] = ()
     users: tuple[frozenset[int], ...] = ()
     kept_results: tuple[int, ...] = ()
@@ -454,6 +462,9 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
     for name in ("updates", "reshapes"):
         items = getattr(plan, name)
         own[name] = tuple(replace(item, primal=new(item.primal)) for item in items)
+    for name in ("raising", "keeping"):
+        items = getattr(plan, name)
+        own[name] = tuple(replace(x, primals=frozenset(map(new, x.primals))) for x in items)
     return replace(
         plan,
         inputs=plan.inputs.moved(start, by),
@@ -461,9 +472,6 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
         offsets=tuple((new(primal), offset) for primal, offset in plan.offsets),
         hooks=tuple((new(primal), hook) for primal, hook in plan.hooks),
         partly=tuple((new(primal), tangents) for primal, tangents in plan.partly),
-        raising=tuple(
-            replace(item, primals=frozenset(map(new, item.primals))) for item in plan.raising
-        ),
         inside=tuple(replace(item, source=source(item.source)) for item in plan.inside),
         watched=tuple(replace(item, source=source(item.source)) for item in plan.watched),
         result_nodes=tuple(

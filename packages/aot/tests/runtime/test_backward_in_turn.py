@@ -56,6 +56,43 @@ def test_each_pass_frees_what_eager_frees(name: str) -> None:
             assert passes(compiled, *own) == passes(fn, *own), own
 
 
+SOME_INPUTS = {
+    "a row": lambda x, y: ((h := x * y), (y * y * h).sum()),
+    "beside one that keeps nothing": lambda x, y: (x * x + y, y * 2),
+    "a constant": lambda x, y: (x * torch.tensor([3.0, 4.0]) * x, y.exp() * x),
+    "behind a value kept by both": lambda x, y: ((h := x.exp()) * y, h.sin() + y * y),
+    "apart": lambda x, y: (x.sin() * 2 + y.cos(), x * 3),
+}
+WANTED = ("x", "y", "xy")
+
+
+@pytest.mark.parametrize("name", SOME_INPUTS)
+def test_a_pass_for_some_inputs_frees_what_leads_to_them(name: str) -> None:
+    """Three passes, each from one result for some of the inputs."""
+    fn = SOME_INPUTS[name]
+    compiled = aot.aot_function(fn, aot.run_as_is)
+
+    def outcome(call: Callable[..., tuple[torch.Tensor, ...]], passes: Passes) -> list[object]:
+        given = {"x": torch.tensor([0.5, 2.0]), "y": torch.tensor([1.0, 3.0])}
+        inputs = {name: leaf.requires_grad_() for name, leaf in given.items()}
+        results, seen = call(*inputs.values()), list[object]()
+        for at, wanted in passes:
+            own = [inputs[letter] for letter in wanted]
+            try:
+                found = torch.autograd.grad(results[at].sum(), own, allow_unused=True)
+            except RuntimeError as error:
+                return [*seen, str(error)[:30]]
+            seen += [None if g is None else g.tolist() for g in found]
+        return seen
+
+    one = list(itertools.product((0, 1), WANTED))
+    for passes in (*itertools.product(one, one), *zip(one, one[::-1], one[1:] + one[:1])):
+        assert outcome(compiled, passes) == outcome(fn, passes), passes
+
+
+Passes = tuple[tuple[int, str], ...]
+
+
 def test_what_is_left_is_differentiated_twice() -> None:
     def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x * x, y.exp() * y

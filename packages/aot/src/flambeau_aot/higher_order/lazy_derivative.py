@@ -312,7 +312,7 @@ class Derivatives:
             reached = [(nothing, nothing.detach())]
         if not wanted or not reached:
             return [None] * len(wanted)
-        with ended(whole, inner):
+        with ended(whole, inner, [end for end, _ in reached]):
             found = pulled_back(reached, wanted, kept, retain_graph=kept)
         return linked(request.main, found, inner, sources) if request and apart else found
 

@@ -36,7 +36,7 @@ from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.result_order import History
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import Raising
+from flambeau_aot.runtime_plan import KeepingNode, Raising
 
 
 def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
@@ -61,11 +61,13 @@ FREED_MESSAGE = (
 Reached = Mapping[Any, Cotangents]
 """For each node of autograd, the tangents from which it is reached."""
 
-Kept = tuple[tuple[fx.Node, frozenset[int]], ...]
+KeptValues = tuple[tuple[fx.Node, frozenset[int]], ...]
 """What is kept for a backward pass, each with the cotangents that it is kept for."""
 
 
-def kept_by_autograd(effects: Effects, history: History, reached: Reached) -> Callable[[], Kept]:
+def kept_by_autograd(
+    effects: Effects, history: History, reached: Reached
+) -> Callable[[], KeptValues]:
     """What the nodes keep for a backward pass, whether or not their formulas read it: to be called
     when the pass is recorded. A user's derivative keeps what it unpacks, or nothing; a node that
     keeps something else looks at the versions of all of it."""
@@ -83,7 +85,7 @@ def kept_by_autograd(effects: Effects, history: History, reached: Reached) -> Ca
         else:
             unpacked.add(node)
 
-    def kept() -> Kept:
+    def kept() -> KeptValues:
         found: dict[fx.Node, frozenset[int]] = {}
         for node, values in by_node.items():
             for value in values if node in unpacked else ():
@@ -138,14 +140,21 @@ def user_derivatives(history: History, reached: Reached) -> tuple[frozenset[int]
     return tuple(reached[node] for node, _ in history if of_a_user(node))
 
 
-def freed_with(effects: Effects, history: History, reached: Reached) -> tuple[frozenset[int], ...]:
-    """For each tangent, those that reach a node, with something that it keeps, which this one
-    reaches too: a backward pass from it frees that, and one from those raises afterwards."""
-    kept = {reached[node] for node, _ in history if keeps_something(node)}
-    count = len(effects.differentiable)
-    return tuple(
-        frozenset().union(*(own for own in kept if tangent in own)) for tangent in range(count)
-    )
+def keeping_nodes(effects: Effects, history: History, reached: Reached) -> tuple[KeepingNode, ...]:
+    """The nodes that keep something, which a backward pass that comes to one frees."""
+    leads = _inputs_led_to(effects, history)
+    nodes = [node for node, _ in history if keeps_something(node)]
+    return tuple(dict.fromkeys(KeepingNode(reached[node], leads[node]) for node in nodes))
+
+
+def _inputs_led_to(effects: Effects, history: History) -> dict[Any, frozenset[int]]:
+    """For each node, the inputs that it leads to."""
+    places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
+    leads: dict[Any, frozenset[int]] = {}
+    for node, following in reversed(history):
+        own = places.get(id(getattr(node, "variable", None)))
+        leads[node] = frozenset(() if own is None else (own,)).union(*(leads[n] for n in following))
+    return leads
 
 
 def raising(effects: Effects, history: History, reached: Reached) -> tuple[Raising, ...]:
@@ -158,15 +167,9 @@ def raising(effects: Effects, history: History, reached: Reached) -> tuple[Raisi
             messages[node] = message
     if not messages:
         return ()
-    places = {id(x.leaf): at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
-    leads: dict[Any, frozenset[int]] = {}
-    found: set[Raising] = set()
-    for node, following in reversed(history):
-        own = places.get(id(getattr(node, "variable", None)))
-        leads[node] = frozenset(() if own is None else (own,)).union(*(leads[n] for n in following))
-        if node in messages:
-            found.add(Raising(reached[node], leads[node], messages[node]))
-    return tuple(found)
+    leads = _inputs_led_to(effects, history)
+    known = messages.items()
+    return tuple({Raising(reached[node], leads[node], message) for node, message in known})
 
 
 def spent(
@@ -263,7 +266,14 @@ def _keeps(node: fx.Node, linear: Container[Any]) -> bool:
         return node.args[1] in linear
     if name in _PRODUCTS:
         return len(held) == 1 and _count(node, held[0]) == 1
-    return name in _OF_FIRST and held == [node.args[0]] and _count(node, held[0]) == 1
+    first = name in _OF_FIRST or _is_formula(node)
+    return first and held == [node.args[0]] and _count(node, held[0]) == 1
+
+
+def _is_formula(node: fx.Node) -> bool:
+    """Whether an operator is torch's formula of a derivative: the gradient is its first operand."""
+    own = getattr(node.target, "namespace", "") == "aten"
+    return own and _name(node).endswith(("_backward", "_backward_data"))
 
 
 def _indexes(node: fx.Node) -> bool:

@@ -64,8 +64,8 @@ from flambeau_aot.joint.dispatch_mode import (
     JointTracer,
 )
 from flambeau_aot.joint.history import (
-    freed_with,
     is_linear,
+    keeping_nodes,
     kept_by_autograd,
     partly_reached,
     raising,
@@ -294,7 +294,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     # before the backward pass lets go of what is kept
     reached = reached_from([end.grad_fn for end in effects.ends])
     kept = kept_by_autograd(effects, history, reached)
-    freed = freed_with(effects, history, reached)
+    keeping = keeping_nodes(effects, history, reached)
     raise_when_run = raising(effects, history, reached)
     with _python_forms(environment is not None, attempt.decompositions):
         found = backward_part(effects, sparse, spent(effects, history, reached, raise_when_run))
@@ -330,7 +330,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         result_nodes=order.result_nodes,
         hook_order=order.hook_order,
         node_order=order.node_order,
-        freed_with=freed,
+        keeping=keeping,
         raising=raise_when_run,
         partly=partly_reached(effects, history, reached, apart),
         users=user_derivatives(history, reached),

@@ -93,7 +93,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         saved.append("anchor")
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
-    if own.reads_vary or own.in_turn:
+    if own.reads_vary or own.by_results:
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE} or ())")
     symbols = f"primals[-{len(plan.inputs.symbols)}:]" if plan.inputs.symbols else ""
     by_data = [
@@ -220,8 +220,8 @@ def _backward(
     missing = " or ".join(f"{name} is None" for name in given)
     if own.reads_vary or own.in_turn:
         read = f"own.read_for(ctx, {display(given)}, {own.in_turn and not one_of_many})"
-        some = f"{missing} or hasattr(ctx, 'rest')" if own.in_turn else missing
-        freed = frozenset().union(*plan.freed_with)  # by a backward pass of all
+        some = f"{missing} or own.in_part(ctx)" if own.in_turn else missing
+        freed = frozenset().union(*(node.tangents for node in plan.keeping))  # by a pass of all
         left = own.in_turn and len(freed) < len(plan.differentiable)
         lines.append(f"    args = {read}" + f" if {some} else [*ctx.saved_tensors]" * (not left))
     elif own.is_freed:

@@ -53,7 +53,7 @@ Call = Callable[..., Any]
 _OWN = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "partly",
     "inside", "apart", "watched", "reentrant", "linear",
-    "recorded", "freed_with", "raising", "users", "hook_order", "kept_results",
+    "recorded", "keeping", "raising", "users", "hook_order", "kept_results",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ Invariant: a method that is given a node changes nothing but what that node keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from flambeau_aot._torch_compat import (
     unseen_where_undefined,
     version,
     versions,
+    will_run,
     within_older_vmap,
 )
 from flambeau_aot.errors import DoubleBackwardError
@@ -93,14 +94,40 @@ class Differentiation:
     def is_freed(self) -> bool:
         """Whether a backward pass that keeps no graph leaves less than another one needs: reading
         what was saved raises then."""
-        return bool(self.crossing.saved) or self.once or any(self.plan.freed_with)
+        return bool(self.crossing.saved) or self.once or bool(self.plan.keeping)
+
+    @cached_property
+    def by_results(self) -> bool:
+        """Whether backward passes of some cotangents leave what others need, as in eager."""
+        keeping, count = self.plan.keeping, len(self.plan.differentiable)
+        freed = [
+            frozenset().union(*(node.tangents for node in keeping if tangent in node.tangents))
+            for tangent in range(count)
+        ]
+        return self._some_left and any(len(each) < count for each in freed)
 
     @cached_property
     def in_turn(self) -> bool:
-        """Whether backward passes of some cotangents leave what others need, as in eager."""
-        every = len(self.plan.differentiable)
-        some = bool(self.crossing.saved) or any(self.plan.freed_with)
-        return some and not self.once and any(len(freed) < every for freed in self.plan.freed_with)
+        """Whether backward passes of some cotangents, or for some inputs, leave what others
+        need."""
+        by_primal = enumerate(self.crossing.grads[: len(self.crossing.tangents_of)])
+        every = {primal for primal, place in by_primal if place is not None}
+        partly = any(not node.primals >= every for node in self.plan.keeping)
+        return self.by_results or (self._some_left and partly)
+
+    @property
+    def _some_left(self) -> bool:
+        return not self.once and (bool(self.crossing.saved) or bool(self.plan.keeping))
+
+    def in_part(self, ctx: Any) -> bool:
+        """Whether the pass being run frees a part alone, or comes after one that did."""
+        if hasattr(ctx, "rest"):
+            return True
+        return (
+            not pass_accumulates()
+            and not backward_keeps_graph()
+            and any(end is not None and not will_run(end) for end, _ in ctx.next_functions)
+        )
 
     @property
     def refusal(self) -> str:
@@ -130,23 +157,27 @@ class Differentiation:
         """What was saved; in place of what only undefined cotangents need, and was written to or
         freed, numbers that index nothing out of bounds.
 
-        in_turn: whether the node holds on to what other cotangents need. Raises what autograd does
+        in_turn: whether the node holds on to what other passes need. Raises what autograd does
         where something that is read was freed, or written to.
         """
         now = frozenset(index for index, item in enumerate(given) if item is not None)
         read = [not readers.isdisjoint(now) for readers in self.crossing.readers_of]
         read += [True] * self.once
         done, found = getattr(ctx, "rest", _NOTHING_DONE)
-        if not done:
+        comes_to = self._comes_to(ctx if in_turn else None, now)
+        if hasattr(ctx, "rest"):
+            known = zip(found, ctx.saved_versions, read, strict=True)
+            if comes_to & done:
+                return list(ctx.saved_tensors)  # raises: that is freed
+            _unchanged([(x, was) for x, was, own in known if own and not isinstance(x, Freed)])
+        elif hasattr(ctx, "saved_versions"):
             found = saved_where_checked(ctx, read, ctx.saved_versions)
         else:
-            known = [(x, was) for x, was, own in zip(found, ctx.saved_versions, read) if own]
-            if self._freed(done) & now or any(isinstance(x, Freed) for x, _ in known):
-                return list(ctx.saved_tensors)  # raises: that is freed
-            _unchanged(known)
+            found = list(ctx.saved_tensors)
+            ctx.saved_versions = versions(found)  # as they were saved, or that has raised
         if in_turn and not backward_keeps_graph():
-            done |= now
-            ctx.rest = done, self._left(found, self._freed(done))
+            done |= comes_to
+            ctx.rest = done, self._left(found, self._spent(done))
         return [
             item.stand_in()
             if isinstance(item, Freed)
@@ -156,11 +187,33 @@ class Differentiation:
             for item, known, was in zip(found, read, ctx.saved_versions, strict=True)
         ]
 
-    def _freed(self, done: Iterable[int]) -> frozenset[int]:
-        return frozenset().union(*(self.plan.freed_with[index] for index in done))
+    def _comes_to(self, ctx: Any, now: frozenset[int]) -> frozenset[int]:
+        """Which of the nodes that keep something a pass from these cotangents comes to; `ctx`: None
+        where it is one for all inputs."""
+        run: frozenset[int] | None = None
+        if ctx is not None and not pass_accumulates():
+            ends = enumerate(ctx.next_functions)
+            run = frozenset(at for at, (end, _) in ends if end is not None and will_run(end))
+        return frozenset(
+            number
+            for number, node in enumerate(self.plan.keeping)
+            if node.tangents & now and (run is None or node.primals & run)
+        )
+
+    def _spent(self, done: frozenset[int]) -> frozenset[int]:
+        """The cotangents from which a pass comes to something freed, for whatever input."""
+        numbered = list(enumerate(self.plan.keeping))
+        found = set()
+        for tangent in range(len(self.plan.differentiable)):
+            own = [(number, node) for number, node in numbered if tangent in node.tangents]
+            primals = frozenset().union(*(node.primals for _, node in own))
+            ways = [{number for number, node in own if at in node.primals} for at in primals]
+            if ways and all(way & done for way in ways):
+                found.add(tangent)
+        return frozenset(found)
 
     def _left(self, found: Sequence[Any], freed: frozenset[int]) -> list[Any]:
-        """What is read for cotangents for which nothing is freed yet; the rest is."""
+        """What is read for cotangents from which a pass may still run; the rest is freed."""
         saved = zip(found, self.crossing.saved, self.crossing.readers_of, strict=True)
         return [
             item

@@ -20,8 +20,10 @@ import torch
 
 from flambeau_aot._torch_compat import (
     as_view,
+    autograd_nodes,
     current_backward_pass,
     hooked,
+    is_of_python,
     pass_accumulates,
     separate_hooks,
     will_run,
@@ -212,7 +214,7 @@ class _Link:
         pairs = [(end, g) for end, g in zip(self.ends, grads, strict=True) if g is not None]
         given = [(end, g.detach().requires_grad_(kept and g.requires_grad)) for end, g in pairs]
         by = [leaf for leaf, _ in self.leaves] + [self.inner[place] for place in asked]
-        with ended(dict.fromkeys(asked), self.inner):
+        with ended(dict.fromkeys(asked), self.inner, [end for end, _ in given]):
             found = pulled_back(given, by, kept) if by else []
         if not kept:
             return found
@@ -245,9 +247,16 @@ class _Linked(torch.autograd.Function):
 
 
 @contextmanager
-def ended(whole: Mapping[int, Gradient], results: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """Let nothing but these gradients go on from results in a backward pass."""
+def ended(
+    whole: Mapping[int, Gradient], results: Mapping[int, torch.Tensor], ends: Sequence[torch.Tensor]
+) -> Iterator[None]:
+    """Let nothing but these gradients go on from results in a backward pass from `ends`. Where none
+    does, a derivative of a user's that nothing else leads to is not run: it might answer None."""
     handles = []
+    cut = [results[place] for place, gradient in whole.items() if gradient is None]
+    idle = _not_reached(cut, ends)
+    for node in idle:
+        node.apply = _nothing
     for place, gradient in whole.items():
         tensor = results[place]
         if tensor.grad_fn is not None:
@@ -258,6 +267,34 @@ def ended(whole: Mapping[int, Gradient], results: Mapping[int, torch.Tensor]) ->
     finally:
         for handle in handles:
             handle.remove()
+        for node in idle:
+            del node.apply
+
+
+def _not_reached(cut: Sequence[torch.Tensor], ends: Sequence[torch.Tensor]) -> list[Any]:
+    """The nodes of functions of Python's after these results that a pass from `ends` comes to by
+    way of them alone."""
+    starts = [x.grad_fn for x in cut if x.grad_fn is not None]
+    functions = [node for node, _ in autograd_nodes(starts) if is_of_python(node)]
+    if not functions:
+        return []
+    closed = {(x.grad_fn, x.output_nr) for x in cut}
+    edges = [(x.grad_fn, x.output_nr) for x in ends]
+    reached = set()
+    while edges:
+        edge = edges.pop()
+        if edge[0] is not None and edge not in closed and edge[0] not in reached:
+            reached.add(edge[0])
+            edges.extend(edge[0].next_functions)
+    return [node for node in functions if node not in reached]
+
+
+def _nothing(*grads: Gradient) -> tuple[None, ...]:
+    return _NONES
+
+
+_NONES = (None,) * 1000
+"""For more arguments than a function has: autograd drops what is too many."""
 
 
 def _with_one_changed(

@@ -144,7 +144,7 @@ def as_traced(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor:
     """A cotangent in the layout the backward graph expects; zeros where there is none."""
     if value is None:
         return layout.empty().zero_()
-    value = value.resolve_conj().resolve_neg()
+    value = _in_memory(value)
     if value.layout == torch.strided and value.dtype == layout.dtype:
         if value.stride() == layout.stride:
             return value
@@ -156,8 +156,14 @@ def as_traced(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor:
 def as_it_lies(value: torch.Tensor | None, layout: TensorLayout) -> torch.Tensor | None:
     """A cotangent as it is, where only its strides are others than those of the traced one."""
     if value is None or (value.layout == torch.strided and value.dtype == layout.dtype):
-        return value if value is None else value.resolve_conj().resolve_neg()
+        return value if value is None else _in_memory(value)
     return as_traced(value, layout)
+
+
+def _in_memory(value: torch.Tensor) -> torch.Tensor:
+    """The same value as it stands in memory: no conjugation or negation is left to do, and zeros
+    are there (some of torch's derivatives give zeros without any)."""
+    return (value.clone() if value._is_zerotensor() else value).resolve_conj().resolve_neg()
 
 
 def laid_as(
