@@ -20,6 +20,7 @@ import torch
 from flambeau_capture.api import NOTES, compiler_of
 from flambeau_capture.frame.outcome.eager_rerun import CALL_OF_A_GRAPH
 
+from flambeau._torch_compat import module_of_program
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
@@ -130,7 +131,7 @@ def compile(
     )
 
     def decorator(target: Any) -> Any:
-        compiled = decorate(target)
+        compiled = decorate(module_of_program(target))
         if os.environ.get(DISABLE, "0") not in ("", "0"):
             compiler = compiler_of(compiled)
             assert compiler is not None, "what decorate makes has one"

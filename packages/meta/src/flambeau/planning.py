@@ -25,6 +25,7 @@ from flambeau_capture.api import compiler_of, uncompiled
 from flambeau_inductor.cache import open_values
 from torch import fx
 
+from flambeau._torch_compat import module_of_program
 from flambeau.events.records import GraphRecord, RecordCollector, operations, recorders_of
 from flambeau.events.stage_products import called
 from flambeau.parallel_plan import Mesh, ParallelPlan, plan_parallel
@@ -322,7 +323,7 @@ def plan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan | ParallelPl
         found.append((gm, torch.is_grad_enabled() and wanted))
         return gm.forward
 
-    compiled = flambeau_capture.optimize(only_looks)(uncompiled(fn))
+    compiled = flambeau_capture.optimize(only_looks)(uncompiled(module_of_program(fn)))
     result = compiled(*args, **kwargs)
     compiler = compiler_of(compiled)
     assert compiler is not None

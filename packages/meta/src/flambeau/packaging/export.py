@@ -21,7 +21,7 @@ import torch
 from flambeau_aot import CannotSave, decoded, encoded
 from flambeau_capture.exports.exported_names import TABLES, argument_names, named_tensors, place
 
-from flambeau._torch_compat import pytree
+from flambeau._torch_compat import module_of_program, pytree
 from flambeau.cache.graph_data import CannotKey, graph_data, graph_from
 from flambeau.cache.open_sizes import open_sizes
 from flambeau.errors import CannotPackage, Refused
@@ -151,7 +151,9 @@ def export(
     `flambeau.ExportError` where the call changes objects besides tensors, and where the program
     makes a constant of a size that is declared open.
     """
-    made = flambeau_capture.export(fn, *args, dynamic_shapes=dynamic_shapes, **kwargs)
+    made = flambeau_capture.export(
+        module_of_program(fn), *args, dynamic_shapes=dynamic_shapes, **kwargs
+    )
     given = {each.name: getattr(made, each.name) for each in fields(made)}
     if made.open_sizes is not None:
         given |= _with_data(made)
