@@ -249,14 +249,3 @@ def propagate(gm: fx.GraphModule) -> None:
                 node.meta["val"] = call(*args[method:], **kwargs)
     finally:
         torch.set_grad_enabled(grad)
-
-
-def module_of_program(fn: Any) -> Any:
-    """The module of a program that `torch.export.export` gave; anything else is itself. The class
-    is known by its name: importing it takes a second."""
-    kind = type(fn)
-    exported = (kind.__module__, kind.__name__) == (
-        "torch.export.exported_program",
-        "ExportedProgram",
-    )
-    return fn.module() if exported else fn

@@ -20,13 +20,13 @@ import torch
 from flambeau_capture.api import NOTES, compiler_of
 from flambeau_capture.frame.outcome.eager_rerun import CALL_OF_A_GRAPH
 
-from flambeau._torch_compat import module_of_program
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.errors import BadOption, Fault
 from flambeau.events import logs
 from flambeau.events.records import RecordCollector, Report, recorders_of, remember, total
+from flambeau.switching.stack import module_of_program
 from flambeau.tracing import trace
 from flambeau.variables import DISABLE, REPRO_AFTER, check_variables
 

@@ -25,11 +25,11 @@ from flambeau_capture.api import compiler_of, uncompiled
 from flambeau_inductor.cache import open_values
 from torch import fx
 
-from flambeau._torch_compat import module_of_program
 from flambeau.events.records import GraphRecord, RecordCollector, operations, recorders_of
 from flambeau.events.stage_products import called
 from flambeau.parallel_plan import Mesh, ParallelPlan, plan_parallel
 from flambeau.shown import Shown, counted
+from flambeau.switching.stack import module_of_program
 
 KIND = "plan"
 KEY = "samples"

@@ -21,13 +21,14 @@ import torch
 from flambeau_aot import CannotSave, decoded, encoded
 from flambeau_capture.exports.exported_names import TABLES, argument_names, named_tensors, place
 
-from flambeau._torch_compat import module_of_program, pytree
+from flambeau._torch_compat import pytree
 from flambeau.cache.graph_data import CannotKey, graph_data, graph_from
 from flambeau.cache.open_sizes import open_sizes
 from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import OpenForm, open_form_from, written
 from flambeau.shown import Shown
+from flambeau.switching.stack import module_of_program
 
 KIND = "graph"
 GRAPH = "graph.json"

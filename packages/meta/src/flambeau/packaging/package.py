@@ -24,7 +24,7 @@ from flambeau_capture import Exported
 from flambeau_capture.api import uncompiled
 from flambeau_inductor.wrapper.without_python import NoForm, quoted
 
-from flambeau._torch_compat import module_of_program, pytree
+from flambeau._torch_compat import pytree
 from flambeau.backends.composed import classify, table_for
 from flambeau.cache.graph_data import CannotKey
 from flambeau.cache.open_sizes import open_sizes
@@ -35,6 +35,7 @@ from flambeau.packaging.cpp_program import cpp_program
 from flambeau.packaging.export import open_form
 from flambeau.packaging.loading import CALL, KIND, WEIGHTS, described, gpu_facts, machine_facts
 from flambeau.packaging.processors import known_processor, needed_by
+from flambeau.switching.stack import module_of_program
 
 LOADABLE = frozenset({"cpp", "cubin"})
 """Loaders of kernels that the runtime has by itself."""
@@ -73,10 +74,11 @@ def package(
     with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
         flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         bundles: list[archive.Bundle] = []
-        for number, processor in enumerate(processors or (None,)):
+        named: Sequence[str | None] = tuple(processors) or (choices.inductor.processor,)
+        for number, built_for in enumerate(named):
             own = Path(folder) / str(number)
             own.mkdir()
-            made_for = replace(choices, inductor=replace(choices.inductor, processor=processor))
+            made_for = replace(choices, inductor=replace(choices.inductor, processor=built_for))
             bundles.append(_bundle(exported, flat, made_for, name, own))
         static = _static(fn, exported, weights)
         call = _call(exported, leaves) | {"static": [facts for _, facts in static]}

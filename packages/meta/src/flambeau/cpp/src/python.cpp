@@ -1,4 +1,4 @@
-// A kernel asks for a dozen functions of CPython's stable ABI: to take its numbers, to give one back, to
+// A kernel calls a dozen functions of CPython's stable ABI: to take its numbers, to give one back, to
 // say what is wrong, and to let other threads run meanwhile. Where there is no Python they are these. An
 // object is then a number itself: never looked into, only handed from one of these functions to another.
 #include "python.h"
