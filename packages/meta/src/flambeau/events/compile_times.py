@@ -6,7 +6,7 @@ columns do not overlap, and the phases of a column add up to it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from html import escape
@@ -88,7 +88,8 @@ def compile_times(target: Any = None) -> CompileTimes:
     """Seconds by function and phase, as a table and as a flame graph."""
     rows = compile_time_rows(target)
     numbers = list(zip(*(astuple(row)[2:-1] for row in rows))) or [(0,)] * 6
-    total = TimeRow("total", "", *map(sum, numbers))
+    frames, capture, aot, lowering, compilers, other = map(sum, numbers)
+    total = TimeRow("total", "", frames, capture, aot, lowering, compilers, other)
     cells = [[*(field.name for field in fields(TimeRow)[:-1]), "s"]]
     for row in [*rows, total]:
         function, where, frames, *seconds, _ = astuple(row)
@@ -109,7 +110,7 @@ def compile_time_rows(target: Any = None) -> list[TimeRow]:
         if compiler is None:
             continue
         owners = {type(g.module).__name__: g.function for g in compiler.records.graphs}
-        phases: dict[str, Counter[str]] = defaultdict(Counter)
+        phases: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for record in recorder.report().records:
             spent = phases[owners.get(record.name, record.name)]
             for phase, seconds in record.seconds.items():
@@ -120,19 +121,19 @@ def compile_time_rows(target: Any = None) -> list[TimeRow]:
             groups.setdefault((frame.function, where), []).append(frame)
         for (function, where), frames in groups.items():
             backend = sum(frame.backend_seconds for frame in frames)
-            spent = [
+            own = [
                 (phase, seconds)
-                for phase, seconds in phases.pop(function, Counter[str]()).items()
+                for phase, seconds in phases.pop(function, {}).items()
                 if _column(phase) != "other"
             ]
             known = dict.fromkeys(("aot", "lowering", "compilers"), 0.0)
-            for phase, seconds in spent:
+            for phase, seconds in own:
                 known[_column(phase)] += seconds
-            spent.sort(key=lambda each: (_column(each[0]), -each[1]))
+            own.sort(key=lambda each: (_column(each[0]), -each[1]))
             other = max(backend - sum(known.values()), 0.0)
             capture = sum(frame.seconds for frame in frames) - backend
             made.append(TimeRow(function, where, len(frames), capture, **known, other=other,
-                                phases=tuple(spent)))  # fmt: skip
+                                phases=tuple(own)))  # fmt: skip
     return sorted(made, key=lambda row: -row.total)
 
 
