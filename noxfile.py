@@ -433,7 +433,7 @@ def layers(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """The documentation, warnings as errors; generated pages must be up to date."""
-    python = workspace_python(session, "mkdocs")
+    python = workspace_python(session, "mkdocs", "mkdocs-material")
     session.run(python, "tools/pages.py", "--check", external=True)
     session.run(python, "-m", "mkdocs", "build", "--strict", external=True)
 

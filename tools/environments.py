@@ -27,7 +27,7 @@ TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis")
 #: triton: its interpreter and its offline compiler test GPU kernels where there is no GPU
 KERNEL_TOOLS = ("triton", "mpmath")
 #: engines that a backend runs on: its tests are skipped where they are not installed
-ENGINES = ("onnxruntime", "onnx")
+ENGINES = ("onnxruntime", "onnx", "onnxscript")
 #: what the integration tests, the demo and the benchmarks run on besides the packages
 MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
 #: installed without what they declare: that would bring another torch or a tree of no use here

@@ -108,6 +108,7 @@ ALLOWED = (
     Allowed(f"{_META}switching/stack.py", "torch._dynamo", 2, _SWITCH),
     Allowed(f"{_META}switching/stack.py", "torch._inductor", 3, _SWITCH),
     Allowed(f"{_META}switching/stack.py", "computed", 1, _SWITCH),
+    Allowed(f"{_META}switching/stack.py", "torch.export", 1, _SWITCH),
     Allowed(f"{_META}repro/check.py", "computed", 1, _GIVEN),
     Allowed(f"{_META}backends/engines.py", "computed", 1, "other packages' backends, by a table"),
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),

@@ -3,9 +3,9 @@
     python tools/pages.py [--check]
 
 In: the tables of graph breaks and of refusals, the registry of primitives, options, docstrings, the
-states of Python's constructs, and small programs that are compiled for their pictures. Out: the
-pages of `PAGES` and the pictures; with `--check` nothing is written, and the exit status says
-whether all are up to date. Invariant: nothing on these pages is written by hand.
+states of Python's constructs, what benchmarks left, and small programs that are compiled for their
+pictures. Out: the pages of `PAGES` and the pictures; with `--check` nothing is written, and the
+exit status says whether all are up to date. Invariant: nothing on these pages is written by hand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flambeau_prims import catalogue
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from integration_tests.conformance import page as language
-from tools import pictures, reference
+from tools import benchmark_page, pictures, reference
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -94,6 +94,7 @@ def library_calls() -> str:
 
 PAGES = {
     "api.md": reference.api,
+    "benchmarks.md": benchmark_page.page,
     "breaks.md": breaks,
     "exactness.md": catalogue.render_exactness,
     "language.md": language.render,

@@ -55,7 +55,8 @@ for line in sys.stdin:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
             sys.argv[:] = [program]
             torch.set_num_threads(threads)
-            sys.path.insert(0, os.path.dirname(program))
+            sys.path[:0] = [os.path.dirname(program), os.getcwd()]
+            os.chdir(os.path.dirname(program))  # what an example writes is left there
             runpy.run_path(program, run_name="__main__")
             code = 0
         except SystemExit as end:

@@ -309,3 +309,36 @@ def test_an_export_of_a_method_has_the_names_of_its_module():
     model = Named().eval()
     exported = flambeau.export(model.rows[0].forward, torch.ones(2, 4))
     assert list(exported.module().state_dict()) == ["weight", "bias"]
+
+
+def test_a_program_of_torch_is_taken_where_modules_are(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2)).eval()
+    x, more = torch.randn(3, 4), torch.randn(7, 4)
+    program = torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+    decomposed = program.run_decompositions()
+    for each in (program, decomposed):
+        torch.testing.assert_close(flambeau.compile(each, fullgraph=True)(more), net(more))
+        torch.testing.assert_close(flambeau.export(each, x)(x), net(x))
+        with torch.no_grad():
+            path = flambeau.package(each, x, path=tmp_path / "program.flambeau")
+        torch.testing.assert_close(flambeau.load(path)(x), net(x))
+        assert len(flambeau.plan(each, x).graphs) == 1
+
+
+def test_an_export_becomes_an_onnx_file(tmp_path):
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="no onnxruntime to run the file")
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 2)).eval()
+    x, more = torch.randn(3, 4), torch.randn(7, 4)
+    rows = flambeau.Dim("rows", 2, 64)
+    module = flambeau.export(net, x, dynamic_shapes=({0: rows},)).module()
+    made = torch.onnx.export(
+        module, (x,), dynamic_shapes=({0: "rows"},), dynamo=True, verbose=False
+    )
+    made.save(tmp_path / "net.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+    (given,) = session.get_inputs()
+    assert given.shape == ["rows", 4]
+    for each in (x, more):
+        (found,) = session.run(None, {given.name: each.numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), net(each))

@@ -1,8 +1,10 @@
+from xml.etree import ElementTree
+
 import pytest
 import torch
 
 import flambeau
-from flambeau.events.records import compile_time_rows
+from flambeau.events.compile_times import compile_time_rows
 
 
 def toy(x, w):
@@ -29,6 +31,30 @@ def test_the_table_has_a_total():
     assert head.split()[:3] == ["function", "where", "frames"]
     assert row.startswith("toy") and total.startswith("total")
     assert "toy" in flambeau.compile_times()
+
+
+def test_the_flame_graph_has_the_seconds_of_the_table():
+    def toy(x, w):  # another one than above, which is on the disk by now
+        return torch.log_softmax(x @ w.sin(), -1).sum()
+
+    compiled = flambeau.compile(toy)
+    compiled(torch.randn(8, 8), torch.randn(8, 8, requires_grad=True))
+    times = flambeau.compile_times(compiled)
+    (row,) = times.rows
+    folded = dict(line.rsplit(" ", 1) for line in times.to_folded().splitlines())
+    base = f"{row.function} ({row.where});"
+    assert all(stack.startswith(base) for stack in folded)
+    assert {stack.removeprefix(base).split(";")[0] for stack in folded} == {
+        "capture", "aot", "lowering", "compilers", "other"
+    }  # fmt: skip
+    assert sum(map(int, folded.values())) == pytest.approx(row.total * 1e6, abs=len(folded))
+    for stage in ("aot", "lowering", "compilers"):
+        own = sum(int(n) for s, n in folded.items() if s.startswith(f"{base}{stage};"))
+        assert own == pytest.approx(getattr(row, stage) * 1e6, abs=len(folded))
+    boxes = ElementTree.fromstring(times.to_svg()).iter("{http://www.w3.org/2000/svg}rect")
+    wide = [(box.get("y"), float(box.get("width"))) for box in boxes]
+    for level in {y for y, _ in wide}:
+        assert sum(width for y, width in wide if y == level) <= 960
 
 
 def test_what_was_not_compiled_is_refused():

@@ -64,6 +64,10 @@ class Options:
     compiler: str | None = None
     """C++ compiler; `CXX`, else the first of g++, c++, clang++ that is found."""
 
+    processor: str | None = None
+    """Processor that C++ kernels are built for, as the compiler's `-march` names it (`x86-64-v3`,
+    `znver4`); that of this machine. What it lacks cannot be run here."""
+
     threads: int | None = None
     """Most threads that a C++ kernel uses; as many as torch at the time of the call."""
 

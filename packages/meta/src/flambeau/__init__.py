@@ -68,9 +68,10 @@ if TYPE_CHECKING:
     from flambeau.errors import UnknownMode as UnknownMode
     from flambeau.errors import UnknownOption as UnknownOption
     from flambeau.errors import WrongAnswer as WrongAnswer
+    from flambeau.events.compile_times import CompileTimes as CompileTimes
+    from flambeau.events.compile_times import compile_times as compile_times
     from flambeau.events.logs import set_logs as set_logs
     from flambeau.events.records import Report as Report
-    from flambeau.events.records import compile_times as compile_times
     from flambeau.events.stats import Stats as Stats
     from flambeau.events.stats import stats as stats
     from flambeau.explaining.explain import Explanation as Explanation
@@ -103,7 +104,8 @@ _NAMES = {
         "StageError UnknownBackend UnknownMode UnknownOption WrongAnswer"
     ),
     "flambeau.events.logs": "set_logs",
-    "flambeau.events.records": "Report compile_times",
+    "flambeau.events.compile_times": "CompileTimes compile_times",
+    "flambeau.events.records": "Report",
     "flambeau.events.stats": "Stats stats",
     "flambeau.explaining.explain": "Explanation explain",
     "flambeau.packaging.export": "Exported export load_export",

@@ -133,6 +133,15 @@ def _cache(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _cmake(arguments: Sequence[str]) -> int:
+    """the folders for CMAKE_PREFIX_PATH of a C++ program that loads packages"""
+    import torch.utils
+
+    _parser(_cmake).parse_args(arguments)
+    print(Path(__file__).with_name("cpp"), torch.utils.cmake_prefix_path, sep=";")
+    return 0
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "report": _report,
     "doctor": _doctor,
@@ -140,6 +149,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "replay": _replay,
     "run": _run,
     "cache": _cache,
+    "cmake": _cmake,
 }
 
 

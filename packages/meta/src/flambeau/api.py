@@ -26,6 +26,7 @@ from flambeau.choices import choose, of_stage
 from flambeau.errors import BadOption, Fault
 from flambeau.events import logs
 from flambeau.events.records import RecordCollector, Report, recorders_of, remember, total
+from flambeau.switching.stack import module_of_program
 from flambeau.tracing import trace
 from flambeau.variables import DISABLE, REPRO_AFTER, check_variables
 
@@ -130,7 +131,7 @@ def compile(
     )
 
     def decorator(target: Any) -> Any:
-        compiled = decorate(target)
+        compiled = decorate(module_of_program(target))
         if os.environ.get(DISABLE, "0") not in ("", "0"):
             compiler = compiler_of(compiled)
             assert compiler is not None, "what decorate makes has one"

@@ -20,6 +20,7 @@ import flambeau_capture
 import flambeau_inductor
 
 from flambeau.errors import BadOption, UnknownMode, UnknownOption
+from flambeau.packaging.processors import features, known_processor, needed_by
 
 MODES: Mapping[str, Mapping[str, object]] = {
     "default": {},
@@ -77,6 +78,10 @@ def checked(stage: str, name: str, value: object) -> Any:
         known = skippable()
         if not known.issuperset(value):  # type: ignore[arg-type]
             raise BadOption(full, value, f"names out of {', '.join(sorted(known))}")
+    if full == "inductor.processor" and value is not None:
+        known_processor(str(value), full)
+        if not needed_by(str(value)) <= features():
+            raise BadOption(full, value, "a processor of which this one can all")
     if full in WRITTEN and value is not None:
         try:
             Path(str(value)).mkdir(parents=True, exist_ok=True)

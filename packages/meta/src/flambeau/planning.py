@@ -29,6 +29,7 @@ from flambeau.events.records import GraphRecord, RecordCollector, operations, re
 from flambeau.events.stage_products import called
 from flambeau.parallel_plan import Mesh, ParallelPlan, plan_parallel
 from flambeau.shown import Shown, counted
+from flambeau.switching.stack import module_of_program
 
 KIND = "plan"
 KEY = "samples"
@@ -322,7 +323,7 @@ def plan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan | ParallelPl
         found.append((gm, torch.is_grad_enabled() and wanted))
         return gm.forward
 
-    compiled = flambeau_capture.optimize(only_looks)(uncompiled(fn))
+    compiled = flambeau_capture.optimize(only_looks)(uncompiled(module_of_program(fn)))
     result = compiled(*args, **kwargs)
     compiler = compiler_of(compiled)
     assert compiler is not None

@@ -11,7 +11,8 @@ import torch
 
 import flambeau
 from flambeau import CannotPackage, Refused
-from flambeau.packaging import loading
+from flambeau.packaging import loading, processors
+from flambeau.packaging.processors import LEVELS
 
 
 @pytest.fixture(autouse=True)
@@ -333,3 +334,29 @@ def test_open_files_that_were_changed_are_refused(open_path, change):
                 packed.writestr(name, content)
     with pytest.raises(Refused):
         flambeau.load(open_path)
+
+
+def test_a_file_for_several_processors(net, x, tmp_path, monkeypatch):
+    names = [name for name, needed in LEVELS.items() if needed <= processors.features()][::-1]
+    if not names:
+        pytest.skip("no x86-64 processor")
+    path = package(net, x, tmp_path / "net.flambeau", processors=names)
+    for name in names:
+        monkeypatch.setattr(loading, "features", LEVELS[name].copy)
+        with torch.no_grad():
+            torch.testing.assert_close(flambeau.load(path)(x)["y"], net(x)["y"])
+    monkeypatch.setattr(loading, "features", lambda: frozenset({"sse"}))
+    with pytest.raises(Refused, match=r"this processor lacks .*popcnt.* processors= of"):
+        flambeau.load(path)
+    assert [each["processor"] for each in flambeau_facts(path)] == names
+
+
+def flambeau_facts(path):
+    return json.loads(zipfile.ZipFile(path).read("manifest.json"))["facts"]["variants"]
+
+
+def test_processors_that_are_unknown(net, x, tmp_path):
+    with pytest.raises(flambeau.BadOption, match="cannot be 'znver99': it takes names out of"):
+        package(net, x, tmp_path / "net.flambeau", processors=["znver99"])
+    with pytest.raises(flambeau.BadOption, match="processor cannot be 'znver99'"):
+        flambeau.compile(net, options={"processor": "znver99"})

@@ -177,7 +177,7 @@ def select_variants(work: Compilation, program: Program) -> tuple[Program, int]:
     values = open_values(options.cache_dir, "autotune")
     budget = work.budget or Budget(options.autotune_seconds)
     tuner = Tuner(values, CpuClock(), budget)
-    toolchain = find_toolchain(options.compiler)
+    toolchain = find_toolchain(options.compiler, options.processor)
     made = choose_forms(loops_of(program), layouts, tuner, toolchain, options.threads)
     work.forms, work.choices = made.forms, made.words
     work.faults += values.faults

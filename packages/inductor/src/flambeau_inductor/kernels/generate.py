@@ -91,7 +91,7 @@ def _language(work: Compilation, loop: Loop, layouts: Mapping[str, Layout]) -> s
 
 
 def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
-    toolchain = find_toolchain(work.options.compiler)
+    toolchain = find_toolchain(work.options.compiler, work.options.processor)
     steps = work.scheduled().steps
     draws = any(isinstance(step, Extern) and step.target == BERNOULLI for step in steps)
     deferred = draws_fused_with_loops(work.scheduled()) if draws else {}

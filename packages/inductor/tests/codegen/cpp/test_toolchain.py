@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -77,3 +78,12 @@ def test_the_openmp_of_another_package_is_not_torchs(tmp_path: Path) -> None:
         assert openmp_library() == first, openmp_library()
     """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86-64 processors")
+def test_a_processor_by_name() -> None:
+    found = {name: find_toolchain(None, f"x86-64-{name}") for name in ("v2", "v3", "v4")}
+    assert [found[name].vector_bytes for name in ("v2", "v3", "v4")] == [16, 32, 64]
+    assert len({each.identity for each in found.values()}) == 3
+    with pytest.raises(CompilerFailed, match="does not build for the processor 'z80'"):
+        find_toolchain(None, "z80")

@@ -149,7 +149,7 @@ class Bundle:
     stored: Stored
     halves: tuple[Artifact, ...]
 
-    def files(self) -> dict[str, bytes | Path]:
+    def files(self, prefix: str = "") -> dict[str, bytes | Path]:
         """Contents and places of all files, by name. Raises CannotSave."""
         data = {
             "program": self.stored.data(),
@@ -159,13 +159,18 @@ class Bundle:
         tensors = list(self.stored.constants)
         for half in self.halves:
             tensors += [half.constants[name] for name in sorted(half.constants)]
-        found: dict[str, bytes | Path] = {DATA: json.dumps(data).encode()}
+        found: dict[str, bytes | Path] = {prefix + DATA: json.dumps(data).encode()}
         if tensors:
-            found[TENSORS] = tensor_bytes(tensors)
+            found[prefix + TENSORS] = tensor_bytes(tensors)
         for which, artifact in zip(HALVES, self.halves, strict=False):
             for name, path in artifact.files().items():
-                found[f"{which}-{name}"] = path
+                found[f"{prefix}{which}-{name}"] = path
         return found
+
+
+def prefix(variant: int) -> str:
+    """What the names of the files of a variant begin with."""
+    return f"variant{variant}-" if variant else ""
 
 
 def packed(kind: str, files: Mapping[str, bytes | Path]) -> bytes:
@@ -186,11 +191,11 @@ def unpacked(data: bytes, kind: str) -> dict[str, bytes]:
         return {each.name: each.read_bytes() for each in folder.iterdir()}
 
 
-def read_bundle(folder: Path) -> Bundle:
+def read_bundle(folder: Path, prefix: str = "") -> Bundle:
     """The bundle in `folder`. Raises OSError, KeyError, TypeError or ValueError where it is not
     one, AotError where a later version wrote it."""
-    data: Mapping[str, Any] = json.loads((folder / DATA).read_text())
-    path = folder / TENSORS
+    data: Mapping[str, Any] = json.loads((folder / f"{prefix}{DATA}").read_text())
+    path = folder / f"{prefix}{TENSORS}"
     tensors: Sequence[torch.Tensor] = ()
     if path.exists():
         tensors = torch.load(path, weights_only=True)
@@ -201,7 +206,7 @@ def read_bundle(folder: Path) -> Bundle:
     halves = []
     for half, described, constants in zip(HALVES, data["halves"], names, strict=False):
         given = {name: next(rest) for name in constants}
-        halves.append(from_data(described, given, folder, f"{half}-"))
+        halves.append(from_data(described, given, folder, f"{prefix}{half}-"))
     return Bundle(stored, tuple(halves))
 
 

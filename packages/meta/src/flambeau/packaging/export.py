@@ -28,6 +28,7 @@ from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import OpenForm, open_form_from, written
 from flambeau.shown import Shown
+from flambeau.switching.stack import module_of_program
 
 KIND = "graph"
 GRAPH = "graph.json"
@@ -151,7 +152,9 @@ def export(
     `flambeau.ExportError` where the call changes objects besides tensors, and where the program
     makes a constant of a size that is declared open.
     """
-    made = flambeau_capture.export(fn, *args, dynamic_shapes=dynamic_shapes, **kwargs)
+    made = flambeau_capture.export(
+        module_of_program(fn), *args, dynamic_shapes=dynamic_shapes, **kwargs
+    )
     given = {each.name: getattr(made, each.name) for each in fields(made)}
     if made.open_sizes is not None:
         given |= _with_data(made)

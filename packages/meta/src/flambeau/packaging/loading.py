@@ -30,6 +30,7 @@ from flambeau._torch_compat import pytree
 from flambeau.errors import Refused, adopt
 from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import evaluated, open_form_from, written
+from flambeau.packaging.processors import chosen, features, lacking
 
 
 def machine_facts() -> dict[str, Any]:
@@ -56,19 +57,6 @@ def gpu_facts(index: int = 0) -> dict[str, Any] | None:
     return {"index": index, "name": torch.cuda.get_device_name(index), "capability": capability}
 
 
-def features() -> frozenset[str]:
-    """What the processor can do, in the words of the kernel; empty where nobody says."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
-
-
 def misfits(of: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list[str]:
     """What keeps code with these facts from running here, each in a few words."""
     here = machine_facts() if own is None else own
@@ -84,10 +72,9 @@ def misfits(of: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list
             found.append(f"it was made with {name} {version}, here is {here['packages'][name]}")
     if "gpu" in of:
         found += _misfits_of_gpu(of["gpu"], own["gpu"] if own else gpu_facts(of["gpu"]["index"]))
-    missing = sorted(set(of["features"]) - set(here["features"]))
-    if missing:
-        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
-        found.append(f"this processor lacks {shown}, which the code may use")
+    variants, has = of.get("variants", [of]), frozenset(here["features"])
+    if chosen(variants, has) is None:
+        found.append(lacking(variants, has))
     return found
 
 
@@ -128,7 +115,8 @@ class Loaded:
             raise Refused(f"{path}: {'; '.join(wrong)}")
         try:
             call = json.loads((folder / CALL).read_text())
-            kept = archive.read_bundle(folder)
+            number = chosen(self.facts.get("variants", [self.facts]), features())
+            kept = archive.read_bundle(folder, archive.prefix(number or 0))
             halves = archive.load_halves(kept)
             self._arguments = pytree.treespec_loads(call["arguments"])
             self._result = pytree.treespec_loads(call["result"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import flambeau_prims
 import torch
 from flambeau_capture import Exported
 from flambeau_capture.api import uncompiled
+from flambeau_inductor.wrapper.without_python import NoForm, quoted
 
 from flambeau._torch_compat import pytree
 from flambeau.backends.composed import classify, table_for
@@ -30,11 +31,16 @@ from flambeau.cache.open_sizes import open_sizes
 from flambeau.choices import Choices, choose
 from flambeau.errors import CannotPackage
 from flambeau.packaging import archive
+from flambeau.packaging.cpp_program import cpp_program
 from flambeau.packaging.export import open_form
 from flambeau.packaging.loading import CALL, KIND, WEIGHTS, described, gpu_facts, machine_facts
+from flambeau.packaging.processors import known_processor, needed_by
+from flambeau.switching.stack import module_of_program
 
 LOADABLE = frozenset({"cpp", "cubin"})
 """Loaders of kernels that the runtime has by itself."""
+CPP = "program.steps"
+"""What a C++ program reads: the program, or why it needs Python."""
 
 
 def package(
@@ -44,6 +50,7 @@ def package(
     weights: bool = True,
     mode: str | None = None,
     options: dict[str, object] | None = None,
+    processors: Sequence[str] = (),
     **kwargs: Any,
 ) -> Path:
     """Compile `fn(*args, **kwargs)` into the file at `path`, which is returned.
@@ -51,35 +58,73 @@ def package(
     weights: whether parameters and buffers of a module are part of the file; else
     `flambeau.load(path, state=...)` is given them. The grad mode of now is that of the file: with
     grad enabled and parameters that require it, the loaded function can be differentiated.
+    processors: some of `"x86-64-v2"`, `"x86-64-v3"`, `"x86-64-v4"` and `"native"`; the file has
+    kernels for each, and a machine runs the first that it can. Without them: this machine's.
 
     Raises:
         CannotPackage: the result or the kernels have no form in a file.
         flambeau_capture.Unsupported: the call cannot be had in one graph; it names the line.
     """
-    fn = uncompiled(fn)
+    fn = uncompiled(module_of_program(fn))
     choices, name = choose(mode, options), _name(fn)
+    for processor in processors:
+        known_processor(processor)
     exported = flambeau_capture.export(fn, *args, **kwargs)
     leaves = pytree.tree_leaves((args, kwargs))
     with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
         flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        compiled, made = _compiled(exported, flat, choices, name)
-        halves = [_for_the_runtime(half, Path(folder), choices) for half in made]
-        for half in halves:
-            unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
-            if unknown:
-                raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
-        files = archive.Bundle(compiled.stored, tuple(halves)).files()
+        bundles: list[archive.Bundle] = []
+        named: Sequence[str | None] = tuple(processors) or (choices.inductor.processor,)
+        for number, built_for in enumerate(named):
+            own = Path(folder) / str(number)
+            own.mkdir()
+            made_for = replace(choices, inductor=replace(choices.inductor, processor=built_for))
+            bundles.append(_bundle(exported, flat, made_for, name, own))
         static = _static(fn, exported, weights)
         call = _call(exported, leaves) | {"static": [facts for _, facts in static]}
-        files[CALL] = json.dumps(call).encode()
+        files: dict[str, bytes | Path] = {CALL: json.dumps(call).encode()}
         if kept := [tensor for tensor, facts in static if facts["inside"]]:
             files[WEIGHTS] = archive.tensor_bytes(kept)
         facts = machine_facts() | {"function": name, "weights": weights}
-        gpus = {half.gpu for half in halves if half.gpu is not None}
+        gpus = {half.gpu for bundle in bundles for half in bundle.halves if half.gpu is not None}
         if gpus:
             facts["gpu"] = gpu_facts(max(gpus))
+        if processors:
+            needed = [sorted(needed_by(name)) for name in processors]
+            facts["variants"] = [
+                {"processor": name, "features": each}
+                for name, each in zip(processors, needed, strict=True)
+            ]
+        for number, bundle in enumerate(bundles):
+            prefix = archive.prefix(number)
+            files |= bundle.files(prefix)
+            files[prefix + CPP] = _for_cpp(bundle, call, facts, number)
         archive.write(Path(path), KIND, facts, files)
     return Path(path)
+
+
+def _bundle(
+    exported: Exported, flat: Sequence[torch.Tensor], choices: Choices, name: str, folder: Path
+) -> archive.Bundle:
+    compiled, made = _compiled(exported, flat, choices, name)
+    halves = [_for_the_runtime(half, folder, choices) for half in made]
+    for half in halves:
+        unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
+        if unknown:
+            raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
+    return archive.Bundle(compiled.stored, tuple(halves))
+
+
+def _for_cpp(
+    bundle: archive.Bundle, call: Mapping[str, Any], facts: Mapping[str, Any], number: int
+) -> bytes:
+    """The program for C++, or a line that says why it needs Python."""
+    if "variants" in facts:
+        facts = {**facts, **facts["variants"][number]}
+    try:
+        return cpp_program(bundle, call, facts, archive.prefix(number)).encode()
+    except NoForm as needs:
+        return f"(refused {quoted(str(needs))})\n".encode()
 
 
 def _for_the_runtime(

@@ -20,6 +20,7 @@ STACK: Mapping[str, str] = {
     "inductor": "torch._inductor",
     "inductor config": "torch._inductor.config",
     "cuda graphs": "torch._inductor.cudagraph_trees",
+    "exported programs": "torch.export.exported_program",
 }
 
 
@@ -32,3 +33,9 @@ def knows_option(name: str) -> bool:
     """Whether torch's inductor has an option of this name, which the program gives to it: torch's
     own list says, which loads it, as the program itself would have."""
     return name in importlib.import_module(STACK["inductor"]).list_options()
+
+
+def module_of_program(fn: Any) -> Any:
+    """The module of a program that torch has exported; anything else is itself."""
+    exported = loaded("exported programs")
+    return fn.module() if exported and isinstance(fn, exported.ExportedProgram) else fn

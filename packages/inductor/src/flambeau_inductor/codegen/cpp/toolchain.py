@@ -124,17 +124,19 @@ def _run(command: list[str]) -> None:
         raise CompilerFailed(f"{command[0]} {_ending(run.returncode)}:\n{first}")
 
 
-def find_toolchain(compiler: str | None = None) -> Toolchain:
-    """The compiler named (or `CXX`, or the first of g++, c++, clang++) as a `Toolchain`.
+def find_toolchain(compiler: str | None = None, processor: str | None = None) -> Toolchain:
+    """The compiler named (or `CXX`, or the first of g++, c++, clang++) as a `Toolchain`, which
+    builds for the processor named, or for this machine's.
 
-    Raises `CompilerNotFound` when there is none.
+    Raises `CompilerNotFound` when there is none, `CompilerFailed` where it does not know the
+    processor.
     """
     wanted = compiler or os.environ.get("CXX") or None
     names = (wanted,) if wanted else CANDIDATES
     for name in names:
         path = shutil.which(name)
         if path:
-            return _inspect(path)
+            return _inspect(path, processor)
     raise CompilerNotFound(
         f"no C++ compiler found (looked for {', '.join(names)}): install one, for example with "
         "`apt install g++` or `dnf install gcc-c++`, or set CXX to its path"
@@ -142,11 +144,12 @@ def find_toolchain(compiler: str | None = None) -> Toolchain:
 
 
 @lru_cache(maxsize=8)
-def _inspect(path: str) -> Toolchain:
+def _inspect(path: str, processor: str | None) -> Toolchain:
+    native: tuple[str, ...] = (f"-march={processor}",) if processor else NATIVE
     try:
-        macros, _ = _macros(path, NATIVE)
-        native: tuple[str, ...] = NATIVE
-        said = ""
+        macros, said = _macros(path, native)
+        if macros is None and processor and _macros(path, ())[0] is not None:
+            raise CompilerFailed(f"{path} does not build for the processor {processor!r}{said}")
         if macros is None:
             (macros, said), native = _macros(path, ()), ()
     except OSError as error:
