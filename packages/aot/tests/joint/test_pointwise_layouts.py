@@ -7,8 +7,11 @@ import random
 import flambeau_aot as aot
 import pytest
 import torch
+from flambeau_aot._torch_compat import hint
 from flambeau_aot.joint.metadata.fake_metadata import FakeValues
 from flambeau_aot.joint.metadata.pointwise_layouts import _OTHERWISE
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 aten = torch.ops.aten
 
@@ -62,6 +65,35 @@ def test_they_are_those_of_the_kernels(ops: list, count: int) -> None:
         )
         where = op, [(x.shape, x.stride()) for x in given if isinstance(x, torch.Tensor)]
         assert described.stride() == op(*given).stride(), where
+
+
+@pytest.mark.parametrize(
+    ("ops", "count"),
+    [(UNARY, 1), (WITH_NUMBER, 1), (BINARY, 2), (TERNARY, 3)],
+    ids=["unary", "number", "binary", "ternary"],
+)
+def test_open_sizes_that_are_one_in_this_call(ops: list, count: int) -> None:
+    draw = random.Random(0)
+    # descriptions of other ternary ones take no open sizes
+    for op in (ops[:1] if ops is TERNARY else ops[:4]) * 5:
+        given = [x for x in operands(draw, count) if 0 not in x.shape]
+        if len(given) < count:
+            continue
+        given = [x.clone() > 0 if op is aten.where.self and not at else x.clone()
+                 for at, x in enumerate(given)]  # fmt: skip
+        environment = ShapeEnv(specialize_zero_one=False)
+        mode, fakes = FakeTensorMode(shape_env=environment), FakeValues(environment)
+        numbers = [2.0] * (ops is WITH_NUMBER)
+        opened = [
+            fakes.like(mode.from_tensor(x, symbolic_context=StatelessSymbolicContext(
+                dynamic_sizes=[DimDynamic.DYNAMIC] * x.dim()
+            )))
+            for x in given
+        ]  # fmt: skip
+        described = fakes.run(op, (*opened, *numbers), {})
+        expected = op(*given, *numbers)
+        where = op, [(x.shape, x.stride()) for x in given]
+        assert tuple(map(hint, described.stride())) == expected.stride(), where
 
 
 def grids(draw: random.Random) -> tuple[torch.Tensor, ...]:

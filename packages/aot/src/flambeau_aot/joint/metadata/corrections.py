@@ -18,7 +18,7 @@ import torch
 from flambeau_aot._torch_compat import data_symbols, hint
 from flambeau_aot._torch_compat.tensors import SCALES_BY_WHOLE_EXPONENTS
 from flambeau_aot.inputs.memory_overlap import expanded
-from flambeau_aot.joint.metadata.pointwise_layouts import by_operands
+from flambeau_aot.joint.metadata.pointwise_layouts import by_operands, in_this_compile
 from flambeau_aot.sizes import is_symbolic, same_sizes
 
 Layout = Callable[[Sequence[Any]], Sequence[Any] | None]
@@ -133,7 +133,7 @@ def _as_made(make: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Layou
     numbers = [n for x in tensors for n in (*x.shape, *x.stride())]
     if data_symbols(filter(is_symbolic, numbers)):
         return None
-    known = [_in_this_compile(x) for x in tensors]
+    known = [in_this_compile(x) for x in tensors]
     made = make(*known)
 
     def lay(shape: Sequence[Any]) -> Sequence[Any]:
@@ -147,12 +147,6 @@ def _as_made(make: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Layou
         return [steps[-1 - order.index(d)] for d in range(made.dim())]
 
     return lay
-
-
-def _in_this_compile(x: torch.Tensor) -> torch.Tensor:
-    """A meta tensor of the sizes and strides that a tensor's have in this compile."""
-    sizes, steps = (tuple(map(hint, each)) for each in (x.shape, x.stride()))
-    return torch.empty_strided(sizes, steps, device="meta")
 
 
 def _by_operands(*places: int, results: Sequence[int] = (0,)) -> Correction:
