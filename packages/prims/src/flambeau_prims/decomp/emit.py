@@ -339,7 +339,7 @@ def _differing(usual: Sizes, shape: Sizes, wanted: Sizes) -> list[Size]:
 
 def _unstepped(usual: Sizes, shape: Sizes, wanted: Sizes) -> list[bool]:
     """Of each dimension along which strides differ, whether nothing is stepped along it. Only there
-    open sizes are asked: they are then guarded to be 1, or 0, or another number."""
+    open sizes are queried: they are then guarded to be 1, or 0, or another number."""
     differing = _differing(usual, shape, wanted)
     free = bool(differing) and any(surely(n == 0) for n in shape)
     return [free or surely(n == 1) for n in differing]
