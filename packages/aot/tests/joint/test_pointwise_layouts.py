@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import flambeau_aot as aot
+import flambeau_prims
 import pytest
 import torch
 from flambeau_aot._torch_compat import hint
+from flambeau_aot.joint.dispatch_mode import Attempt, JointTracer
 from flambeau_aot.joint.metadata.fake_metadata import FakeValues
 from flambeau_aot.joint.metadata.pointwise_layouts import _OTHERWISE
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -204,3 +207,23 @@ def test_slopes_of_the_greater_lie_as_their_formula_writes_them(name: str) -> No
             each(leaf, y).backward(g)
             found.append(leaf.grad.stride())
         assert found[0] == found[1], (x.shape, x.stride(), y.stride(), g.stride())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("decomposed", [False, True], ids=["whole", "primitives"])
+def test_prelu_of_more_slopes_than_elements(decomposed: bool) -> None:
+    """As a batch of slopes for one sample is: the kernel resizes what it made like the sample."""
+    table = flambeau_prims.decompositions() if decomposed else {}
+    for shape, slopes in itertools.product(
+        [(5,), (1,), (5, 2), (1, 2), (2, 1)], [(1,), (1, 1), (3, 1, 1), (1, 1, 1), (1, 1, 1, 1)]
+    ):
+        for x in (torch.randn(shape), torch.randn(shape[::-1]).t(), torch.randn(*shape, 3)[..., 0]):
+            weight = torch.randn(slopes)
+            expected = aten._prelu_kernel.default(x, weight)
+            tracer = JointTracer(Attempt(table, {}, all_defined=True, grad_mode=False))
+            given = [tracer.fakes.like(each) for each in (x, weight)]
+            for each in given:
+                tracer.placeholder("x", each)
+            with tracer:
+                found = aten._prelu_kernel.default(*given)
+            assert (found.shape, found.stride()) == (expected.shape, expected.stride())

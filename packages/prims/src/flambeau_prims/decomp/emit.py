@@ -408,8 +408,10 @@ def layout_order(x: Tensor) -> list[int]:
 
 
 def laid_out_as(model: Tensor, x: Tensor) -> Tensor:
-    """`x`, copied if need be into the layout that a copy of `model` would have."""
-    return with_strides(x, preserved_strides(TensorMeta.of(model)))
+    """`x`, copied if need be into the layout that a copy of `model` would have. One of another shape
+    is as it was: eager resizes by its operands what it made like the model."""
+    alike = same_shape(x.shape, model.shape)
+    return with_strides(x, preserved_strides(TensorMeta.of(model))) if alike else x
 
 
 def in_image_format(model: Tensor, x: Tensor) -> Tensor:

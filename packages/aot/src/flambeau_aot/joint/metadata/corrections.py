@@ -174,6 +174,17 @@ def _like(place: int, *, results: Sequence[int] = (0,)) -> Correction:
     return correct
 
 
+def _prelu(args: Args, device: torch.device) -> Corrected:
+    """Made like the first argument, and resized by both where slopes have other dimensions."""
+    like, resized = _like(0)(args, device)[0].laid, _by_operands(0, 1)(args, device)[0].laid
+
+    def lay(shape: Sequence[Any]) -> Sequence[Any] | None:
+        laid = like if same_sizes(shape, args[0].shape) else resized
+        return None if laid is None else laid(shape)
+
+    return {0: KernelCorrection(laid=lay)}
+
+
 def _reduced(args: Args, device: torch.device) -> Corrected:
     """Row-major where nothing is left."""
     return {0: KernelCorrection(laid=lambda shape: contiguous(shape) if 0 in shape else None)}
@@ -358,7 +369,7 @@ _OPERANDS = (
 )
 _LIKE_FIRST = (
     "ones_like zeros_like full_like empty_like fill flip nan_to_num hardtanh deg2rad rad2deg"
-    " _conj_physical _prelu_kernel log_sigmoid_backward index_put"
+    " _conj_physical log_sigmoid_backward index_put"
     " _unsafe_masked_index_put_accumulate"
 )
 _LIKE_SECOND = "binary_cross_entropy_backward nll_loss2d_backward"
@@ -399,6 +410,7 @@ CORRECTIONS: dict[str, Correction] = {
     **{f"aten::{name}": _reduced for name in ("sum", "mean")},
     "aten::linalg_vector_norm": _in_rows(0),
     "aten::abs": _modulus,
+    "aten::_prelu_kernel": _prelu,
     "aten::rot90": _rotated,
     "aten::masked_fill": _in_rows(0),
     "aten::rrelu_with_noise_backward": _noisy_slope,
