@@ -408,7 +408,7 @@ def layout_order(x: Tensor) -> list[int]:
 
 
 def laid_out_as(model: Tensor, x: Tensor) -> Tensor:
-    """`x`, copied if need be into the layout that a copy of `model` would have. One of another shape
+    """`x`, copied if need be into the layout that a copy of `model` would have. Of another shape it
     is as it was: eager resizes by its operands what it made like the model."""
     alike = same_shape(x.shape, model.shape)
     return with_strides(x, preserved_strides(TensorMeta.of(model))) if alike else x
