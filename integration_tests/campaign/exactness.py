@@ -40,7 +40,7 @@ EXACT = frozenset(
 )
 NOT_IF_COMPLEX = frozenset("mul div abs sgn sign".split())
 # of two zeros the sign of either: it depends on where in a vector of eager's they stand
-EITHER_ZERO = frozenset("maximum minimum fmax fmin clamp clamp_min clamp_max".split())
+EITHER_ZERO = frozenset("maximum minimum fmax fmin clamp clamp_min clamp_max softshrink".split())
 # their loops end where a value is NaN: of NaN the result of a degree of 2 and more is what the
 # memory held
 UNSET_OF_NAN = frozenset(
@@ -143,6 +143,19 @@ def exact(noted: Overloads, tensors: list[torch.Tensor]) -> bool:
 def either_zero(noted: Overloads) -> bool:
     """Whether the sign of a zero may be that of either operand."""
     return any(base(func) in EITHER_ZERO for func in noted.called)
+
+
+class OtherZeros(TorchDispatchMode):
+    """What such operators give has zeros of the other sign under it."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if base(func) not in EITHER_ZERO or not result.dtype.is_floating_point:
+            return result
+        turned = torch.where(result == 0, -result, result)
+        return result.copy_(turned) if func._schema.is_mutable else turned
 
 
 def but_unset(noted: Overloads, want: torch.Tensor, got: torch.Tensor) -> torch.Tensor:

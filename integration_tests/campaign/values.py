@@ -10,6 +10,7 @@ import torch
 DEVICE = "cpu"
 WIDE = False
 NUDGE = 0
+NUDGED = []
 #: every tensor that `kept` was given in this world
 WIDER = {
     torch.float16: torch.float64,
@@ -73,13 +74,16 @@ def make(shape, dtype=torch.float32, seed=0, kind="normal", layout="dense"):
 
 
 def nudged(made, seed=0):
-    """The tensor, each element moved by a rounding error in a world of such."""
+    """The tensor, each element moved by a rounding error in a world of such: equal tensors each by
+    its own, for what cancels between them may be all rounding."""
     dtype = made.dtype
-    if not NUDGE or dtype not in WIDER:
+    if not NUDGE or not (dtype.is_floating_point or dtype.is_complex):
         return made
-    g = torch.Generator().manual_seed(1000 * NUDGE + seed)
-    step = (2 * torch.randint(0, 2, made.shape, generator=g) - 1) * torch.finfo(dtype).eps
-    return (made.to(WIDER[dtype]) * (1 + step.to(made.device))).to(dtype)
+    NUDGED.append(seed)
+    g = torch.Generator().manual_seed(1000 * NUDGE + seed + 7919 * NUDGED.count(seed))
+    signs = 2 * torch.randint(0, 2, made.shape, generator=g, dtype=torch.int64) - 1
+    step = signs.to(made.device).double() * torch.finfo(dtype).eps
+    return (made.to(WIDER.get(dtype, dtype)) * (1 + step)).to(dtype)
 
 
 def weighed(outs):

@@ -322,3 +322,19 @@ def test_what_the_order_of_terms_decides(name, monkeypatch):
     eager = played(whole, lambda f: f)
     ours = played(whole, lambda f: lambda x1: (torch.tensor([value]),))
     assert not Judge(whole, Setting()).differences(eager, ours) == same
+
+
+@pytest.mark.parametrize("read", ["1 / v", "torch.atan2(v, v)", "v.atan2(v).nonzero()"])
+@pytest.mark.parametrize("by", ["torch.nn.functional.softshrink(x)", "torch.relu(x) * -0.0"])
+def test_zeros_whose_sign_a_lane_decides_are_judged_by_no_one(by, read):
+    """What is read of them either, sizes too; of zeros whose sign is eager's, all is judged."""
+    whole = program(f"v = {by}", f"v = {read}")
+    eager = played(whole, lambda f: f)
+
+    def compiled(x):
+        v = eval(by, {"torch": torch, "x": x})
+        v = torch.where(v == 0, -v, v)
+        return (eval(read, {"torch": torch, "v": v}),)
+
+    found = Judge(whole, Setting()).differences(eager, played(whole, lambda f: compiled))
+    assert bool(found) is ("softshrink" not in by)

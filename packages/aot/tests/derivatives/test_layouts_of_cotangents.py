@@ -4,6 +4,7 @@ By hooks, by `torch.autograd.grad`, by nodes upstream; a leaf without hooks sees
 nothing is traced for it.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import flambeau_prims
 import pytest
 import torch
 import torch.nn.functional as F
+from flambeau_aot._torch_compat.tensors import as_view
 from flambeau_aot.higher_order import lazy_derivative
 from torch import Tensor
 
@@ -196,3 +198,15 @@ def test_what_else_a_leaf_is_given_is_not_added_in_a_part(
         seen.append([x.grad for x in given])
     torch.testing.assert_close(*seen)
     assert memories(seen[1]) == memories(seen[0])
+
+
+def test_a_gradient_that_is_made_a_view_lies_as_it_did() -> None:
+    for shape in itertools.product((0, 1, 3), repeat=3):
+        for order in itertools.permutations(range(3)):
+            for dim in range(3):
+                whole = torch.rand([shape[d] + (d == dim) for d in order])
+                part = whole.permute(order).narrow(dim, 0, min(shape[dim], whole.shape[order[dim]]))
+                gradient = part.detach()
+                seen = as_view(gradient)
+                assert seen._is_view() and seen.data_ptr() == gradient.data_ptr()
+                assert (seen.shape, seen.stride()) == (gradient.shape, gradient.stride())

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import flambeau_aot as aot
+import flambeau_prims
 import pytest
 import torch
+from flambeau_aot._torch_compat import hint
+from flambeau_aot.joint.dispatch_mode import Attempt, JointTracer
 from flambeau_aot.joint.metadata.fake_metadata import FakeValues
 from flambeau_aot.joint.metadata.pointwise_layouts import _OTHERWISE
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 aten = torch.ops.aten
 
@@ -62,6 +68,35 @@ def test_they_are_those_of_the_kernels(ops: list, count: int) -> None:
         )
         where = op, [(x.shape, x.stride()) for x in given if isinstance(x, torch.Tensor)]
         assert described.stride() == op(*given).stride(), where
+
+
+@pytest.mark.parametrize(
+    ("ops", "count"),
+    [(UNARY, 1), (WITH_NUMBER, 1), (BINARY, 2), (TERNARY, 3)],
+    ids=["unary", "number", "binary", "ternary"],
+)
+def test_open_sizes_that_are_one_in_this_call(ops: list, count: int) -> None:
+    draw = random.Random(0)
+    # descriptions of other ternary ones take no open sizes
+    for op in (ops[:1] if ops is TERNARY else ops[:4]) * 5:
+        given = [x for x in operands(draw, count) if 0 not in x.shape]
+        if len(given) < count:
+            continue
+        given = [x.clone() > 0 if op is aten.where.self and not at else x.clone()
+                 for at, x in enumerate(given)]  # fmt: skip
+        environment = ShapeEnv(specialize_zero_one=False)
+        mode, fakes = FakeTensorMode(shape_env=environment), FakeValues(environment)
+        numbers = [2.0] * (ops is WITH_NUMBER)
+        opened = [
+            fakes.like(mode.from_tensor(x, symbolic_context=StatelessSymbolicContext(
+                dynamic_sizes=[DimDynamic.DYNAMIC] * x.dim()
+            )))
+            for x in given
+        ]  # fmt: skip
+        described = fakes.run(op, (*opened, *numbers), {})
+        expected = op(*given, *numbers)
+        where = op, [(x.shape, x.stride()) for x in given]
+        assert tuple(map(hint, described.stride())) == expected.stride(), where
 
 
 def grids(draw: random.Random) -> tuple[torch.Tensor, ...]:
@@ -172,3 +207,23 @@ def test_slopes_of_the_greater_lie_as_their_formula_writes_them(name: str) -> No
             each(leaf, y).backward(g)
             found.append(leaf.grad.stride())
         assert found[0] == found[1], (x.shape, x.stride(), y.stride(), g.stride())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("decomposed", [False, True], ids=["whole", "primitives"])
+def test_prelu_of_more_slopes_than_elements(decomposed: bool) -> None:
+    """As a batch of slopes for one sample is: the kernel resizes what it made like the sample."""
+    table = flambeau_prims.decompositions() if decomposed else {}
+    for shape, slopes in itertools.product(
+        [(5,), (1,), (5, 2), (1, 2), (2, 1)], [(1,), (1, 1), (3, 1, 1), (1, 1, 1), (1, 1, 1, 1)]
+    ):
+        for x in (torch.randn(shape), torch.randn(shape[::-1]).t(), torch.randn(*shape, 3)[..., 0]):
+            weight = torch.randn(slopes)
+            expected = aten._prelu_kernel.default(x, weight)
+            tracer = JointTracer(Attempt(table, {}, all_defined=True, grad_mode=False))
+            given = [tracer.fakes.like(each) for each in (x, weight)]
+            for each in given:
+                tracer.placeholder("x", each)
+            with tracer:
+                found = aten._prelu_kernel.default(*given)
+            assert (found.shape, found.stride()) == (expected.shape, expected.stride())

@@ -10,6 +10,7 @@ from flambeau_prims import decompositions
 from flambeau_prims.conformance import Decomposing
 from flambeau_prims.decomp import emit
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 aten = torch.ops.aten
 KEPT = {
@@ -133,3 +134,64 @@ def test_rows_with_infinities_under_rms_norm_of_a_gpu(size, dtype, spoiled, monk
     out, _ = decompositions()[aten._fused_rms_norm.default](x, [size], None, 0.5)
     assert bool(out[0, 0].isnan()) == spoiled and bool(out[0, 1].isnan())
     torch.testing.assert_close(out[1], torch.full((size,), 1.5**-0.5, dtype=dtype))
+
+
+OF_OPEN_SIZES = {
+    "mul": lambda x, y: x * y,
+    "where": lambda x, y: torch.where(x > 0, y, x),
+    "pow": lambda x, y: x**y,
+    "add a number": lambda x, _: x + 1,
+    "clone": lambda x, _: x.clone(),
+    "slice_scatter": lambda x, _: torch.slice_scatter(x, x[..., :1], -1, 0, 1),
+    "select_scatter": lambda x, _: torch.select_scatter(x, x.select(0, 0), 0, 0),
+    "squeeze": lambda x, _: (x * 2).squeeze(-1),
+    "sum": lambda x, _: x.sum(1, keepdim=True),
+    "cumsum": lambda x, _: x.cumsum(0),
+    "cat": lambda x, _: torch.cat([x, x], 1),
+}
+
+
+def opened(*tensors: torch.Tensor) -> tuple[FakeTensorMode, list[torch.Tensor]]:
+    """The tensors with sizes and strides that are symbols."""
+    mode = FakeTensorMode(shape_env=ShapeEnv(specialize_zero_one=False))
+    return mode, [
+        mode.from_tensor(
+            x, symbolic_context=StatelessSymbolicContext([DimDynamic.DYNAMIC] * x.dim())
+        )
+        for x in tensors
+    ]
+
+
+def hints(numbers) -> list[int]:
+    return [n if isinstance(n, int) else n.node.hint for n in numbers]
+
+
+@pytest.mark.parametrize("name", sorted(OF_OPEN_SIZES))
+def test_open_sizes_that_are_one_in_this_call(name):
+    draw, call = random.Random(name), OF_OPEN_SIZES[name]
+    for _ in range(20):
+        shape = [draw.choice((1, 1, 2, 3)) for _ in range(3)]
+        order = draw.sample(range(3), 3)
+        back = sorted(range(3), key=order.__getitem__)
+        x, y = (torch.ones([shape[d] for d in order]).permute(back) for _ in range(2))
+        if draw.random() < 0.5:
+            y = y.narrow(1, 0, 1)[draw.randrange(shape[0])]
+        expected = call(x, y)
+        mode, given = opened(x, y)
+        with mode, Decomposing():
+            found = call(*given)
+        told = [(tuple(t.shape), t.stride()) for t in (x, y)]
+        assert hints(found.stride()) == [*expected.stride()], told
+
+
+def test_open_sizes_that_are_one_take_any_strides():
+    draw = random.Random(0)
+    for _ in range(40):
+        shape = [draw.choice((1, 1, 2, 3)) for _ in range(3)]
+        order = draw.sample(range(3), 3)
+        x, model = torch.ones(shape), torch.ones([shape[d] for d in order])
+        model = model.permute(sorted(range(3), key=order.__getitem__))
+        mode, given = opened(x, model)
+        with mode:
+            found = emit.laid_out_as(given[1], given[0])
+        assert hints(found.stride()) == [*model.stride()], (shape, order)

@@ -104,7 +104,7 @@ def as_view(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as a view of it, if it is none. A gradient that is one has memory that is not
     its alone, where the engine adds nothing in place; a result of an autograd function that is one
     may not be written to."""
-    return tensor if tensor._is_view() else tensor.view_as(tensor)
+    return tensor if tensor._is_view() else tensor[...]  # `view_as` may change strides of ones
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:

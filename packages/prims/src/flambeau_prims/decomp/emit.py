@@ -299,7 +299,7 @@ def operand_strides(
             alike = False
             new = len(shape) - own.ndim
             sizes = zip(own.shape, shape[new:], own.stride, strict=True)
-            steps = [0 if is_one(n) and not is_one(m) else step for n, m, step in sizes]
+            steps = [step if surely(n == m) or not surely(n == 1) else 0 for n, m, step in sizes]
             own = own.like(shape, [*[0] * new, *steps])
         metas.append(own)
     return elementwise_strides(metas, alike)
@@ -307,9 +307,10 @@ def operand_strides(
 
 def with_strides(x: Tensor, wanted: Sizes) -> Tensor:
     """`x` with these strides, copied if need be."""
-    have, shape = x.stride(), list(x.shape)
-    steps = zip(shape, wanted, have, strict=True)
-    if not no_elements(shape) and not all(is_one(n) or a == b for n, a, b in steps):
+    shape = list(x.shape)
+    if not _differing(x.stride(), shape, wanted):
+        return x
+    if not all(_unstepped(x.stride(), shape, wanted)):
         meta = TensorMeta(tuple(shape), tuple(wanted), x.dtype, x.device)
         x = p.clone(x) if is_contiguous(shape, wanted) else p.clone(x, order=dense_order(meta))
     return (
@@ -327,9 +328,21 @@ def no_elements(shape: Sizes) -> bool:
 def differ_unstepped(usual: Sizes, shape: Sizes, wanted: Sizes) -> bool:
     """Whether strides differ in dimensions that nothing is stepped along, which distinguish formats
     all the same."""
-    free = no_elements(shape)
+    return any(_unstepped(usual, shape, wanted))
+
+
+def _differing(usual: Sizes, shape: Sizes, wanted: Sizes) -> list[Size]:
+    """The sizes of the dimensions along which strides differ."""
     steps = zip(shape, usual, wanted, strict=True)
-    return any((free or is_one(n)) and not surely(a == b) for n, a, b in steps)
+    return [n for n, a, b in steps if not surely(a == b)]
+
+
+def _unstepped(usual: Sizes, shape: Sizes, wanted: Sizes) -> list[bool]:
+    """Of each dimension along which strides differ, whether nothing is stepped along it. Only there
+    open sizes are queried: they are then guarded to be 1, or 0, or another number."""
+    differing = _differing(usual, shape, wanted)
+    free = bool(differing) and any(surely(n == 0) for n in shape)
+    return [free or surely(n == 1) for n in differing]
 
 
 #: whole numbers that every floating dtype holds
@@ -395,8 +408,10 @@ def layout_order(x: Tensor) -> list[int]:
 
 
 def laid_out_as(model: Tensor, x: Tensor) -> Tensor:
-    """`x`, copied if need be into the layout that a copy of `model` would have."""
-    return with_strides(x, preserved_strides(TensorMeta.of(model)))
+    """`x`, copied if need be into the layout that a copy of `model` would have. Of another shape it
+    is as it was: eager resizes by its operands what it made like the model."""
+    alike = same_shape(x.shape, model.shape)
+    return with_strides(x, preserved_strides(TensorMeta.of(model))) if alike else x
 
 
 def in_image_format(model: Tensor, x: Tensor) -> Tensor:

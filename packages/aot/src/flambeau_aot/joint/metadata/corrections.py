@@ -18,7 +18,7 @@ import torch
 from flambeau_aot._torch_compat import data_symbols, hint
 from flambeau_aot._torch_compat.tensors import SCALES_BY_WHOLE_EXPONENTS
 from flambeau_aot.inputs.memory_overlap import expanded
-from flambeau_aot.joint.metadata.pointwise_layouts import by_operands
+from flambeau_aot.joint.metadata.pointwise_layouts import by_operands, in_this_compile
 from flambeau_aot.sizes import is_symbolic, same_sizes
 
 Layout = Callable[[Sequence[Any]], Sequence[Any] | None]
@@ -133,7 +133,7 @@ def _as_made(make: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Layou
     numbers = [n for x in tensors for n in (*x.shape, *x.stride())]
     if data_symbols(filter(is_symbolic, numbers)):
         return None
-    known = [_in_this_compile(x) for x in tensors]
+    known = [in_this_compile(x) for x in tensors]
     made = make(*known)
 
     def lay(shape: Sequence[Any]) -> Sequence[Any]:
@@ -147,12 +147,6 @@ def _as_made(make: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Layou
         return [steps[-1 - order.index(d)] for d in range(made.dim())]
 
     return lay
-
-
-def _in_this_compile(x: torch.Tensor) -> torch.Tensor:
-    """A meta tensor of the sizes and strides that a tensor's have in this compile."""
-    sizes, steps = (tuple(map(hint, each)) for each in (x.shape, x.stride()))
-    return torch.empty_strided(sizes, steps, device="meta")
 
 
 def _by_operands(*places: int, results: Sequence[int] = (0,)) -> Correction:
@@ -178,6 +172,17 @@ def _like(place: int, *, results: Sequence[int] = (0,)) -> Correction:
         return {result: KernelCorrection(laid=laid) for result in results}
 
     return correct
+
+
+def _prelu(args: Args, device: torch.device) -> Corrected:
+    """Made like the first argument, and resized by both where slopes have other dimensions."""
+    like, resized = _like(0)(args, device)[0].laid, _by_operands(0, 1)(args, device)[0].laid
+
+    def lay(shape: Sequence[Any]) -> Sequence[Any] | None:
+        laid = like if same_sizes(shape, args[0].shape) else resized
+        return None if laid is None else laid(shape)
+
+    return {0: KernelCorrection(laid=lay)}
 
 
 def _reduced(args: Args, device: torch.device) -> Corrected:
@@ -364,7 +369,7 @@ _OPERANDS = (
 )
 _LIKE_FIRST = (
     "ones_like zeros_like full_like empty_like fill flip nan_to_num hardtanh deg2rad rad2deg"
-    " _conj_physical _prelu_kernel log_sigmoid_backward index_put"
+    " _conj_physical log_sigmoid_backward index_put"
     " _unsafe_masked_index_put_accumulate"
 )
 _LIKE_SECOND = "binary_cross_entropy_backward nll_loss2d_backward"
@@ -405,6 +410,7 @@ CORRECTIONS: dict[str, Correction] = {
     **{f"aten::{name}": _reduced for name in ("sum", "mean")},
     "aten::linalg_vector_norm": _in_rows(0),
     "aten::abs": _modulus,
+    "aten::_prelu_kernel": _prelu,
     "aten::rot90": _rotated,
     "aten::masked_fill": _in_rows(0),
     "aten::rrelu_with_noise_backward": _noisy_slope,

@@ -2,7 +2,8 @@
 
 In: the operands of a pointwise operator. Out: the strides of its result, where they have dimensions
 of one element or none, of which descriptions without data say something else.
-Invariant: nothing is said of open sizes, nor of operands that a kernel copies before.
+Invariant: nothing is said of sizes that data decide, nor of operands that a kernel copies before;
+an open size that is one or none in this compile is one or none in every call.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 import torch
 
+from flambeau_aot._torch_compat import data_symbols, hint
 from flambeau_aot.inputs.memory_overlap import is_dense
+from flambeau_aot.sizes import is_symbolic
 
 Sizes = Sequence[int]
 
@@ -31,7 +34,7 @@ def row_major(shape: Sizes) -> tuple[int, ...]:
     return _ordered([max(size, 1) for size in shape], range(len(shape) - 1, -1, -1))
 
 
-def iterated(func: Any, args: Sequence[Any], result: torch.Tensor) -> tuple[int, ...] | None:
+def iterated(func: Any, args: Sequence[Any], result: torch.Tensor) -> tuple[Any, ...] | None:
     """The strides of the result of a pointwise operator; None where they are as described."""
     name, _, overload = func.name().partition(".")
     if name in _OTHERWISE or result.layout != torch.strided:
@@ -49,12 +52,15 @@ def by_operands(
     shape: Sequence[Any],
     dtypes: AbstractSet[torch.dtype] = frozenset(),
     wrapped: bool = False,
-) -> tuple[int, ...] | None:
+) -> tuple[Any, ...] | None:
     """The same of these operands, in their order. dtypes: of the result; wrapped: a number is
     another operand."""
-    numbers = [n for x in given for n in (*x.shape, *x.stride())]
-    if not all(isinstance(n, int) for n in (*numbers, *shape)):
-        return None
+    opened = [n for x in given for n in (*x.shape, *x.stride()) if is_symbolic(n)]
+    if opened or any(map(is_symbolic, shape)):
+        if data_symbols((*opened, *filter(is_symbolic, shape))):
+            return None
+        known = by_operands([*map(in_this_compile, given)], [*map(hint, shape)], dtypes, wrapped)
+        return None if known is None else _in_every_call(known, shape)
     if all(n > 1 for x in given for n in x.shape) or not shape:
         return None
     dtypes = {x.dtype for x in given if x.dim()} | dtypes
@@ -66,6 +72,25 @@ def by_operands(
         return None
     operands = [_Operand.of(x, len(shape)) for x in given]
     return _strides(shape, operands, not wrapped and len({tuple(x.shape) for x in given}) == 1)
+
+
+def in_this_compile(x: torch.Tensor) -> torch.Tensor:
+    """A meta tensor of the sizes and strides that a tensor's have in this compile."""
+    sizes, steps = (tuple(map(hint, each)) for each in (x.shape, x.stride()))
+    return torch.empty_strided(sizes, steps, dtype=x.dtype, device="meta")
+
+
+def _in_every_call(known: Sizes, shape: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Dense strides that are these in this compile; None where they are no products of sizes."""
+    if not all(bool(n == hint(n)) for n in shape if hint(n) < 2):
+        return None
+    strides, step = list(shape), 1
+    for dim in sorted(range(len(shape)), key=lambda d: (known[d], hint(shape[d]), -d)):
+        if hint(step) != known[dim]:
+            return None
+        strides[dim] = step
+        step = step * shape[dim] if hint(shape[dim]) else step
+    return tuple(strides)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def without(x: Tensor, dims: Sequence[int]) -> Tensor:
     distinguished, are kept where a view of the new shape would have other ones."""
     kept = [d for d in range(x.ndim) if d not in dims]
     shape, stride = [x.shape[d] for d in kept], [x.stride()[d] for d in kept]
-    if e.no_elements(shape) or any(map(e.is_one, shape)):
+    if any(e.is_symbolic(n) or n < 2 for n in shape):
         usual = view_strides(tuple(x.shape), x.stride(), shape) or contiguous_strides(shape)
         if e.differ_unstepped(usual, shape, stride):
             return p.reshape(x, shape, stride=stride)
