@@ -3,7 +3,7 @@
 In: steps that compute, in an order in which they may run. Out: the same steps, each collective
 right after what it reads is there, each wait right before the first step that needs its result.
 What brings arguments of the graph into the form that a collective takes (a cast, shards side by
-side) goes with it, or the collective would stay behind it.
+side) goes with it, or the collective would have to wait for it.
 Invariant: collectives start in the order of the program, which is the same in all processes; no
 step passes one that makes what it reads, or that may refuse to go on. What a collective reads is an
 operand of its wait (`assemble`), so that nothing writes to it in between. What early starts and
@@ -121,8 +121,8 @@ class _Order:
         made = [step for step in self.steps if id(step) in found]
         if made:
             between = self.steps[self._at(made[0]) : self._at(start)]
-            others = [step for step in between if id(step) not in found]
-            if any(self._depend(step, other) for step in made for other in others):
+            rest = [step for step in between if id(step) not in found]
+            if any(self._depend(step, other) for step in made for other in rest):
                 return []
         return made
 
