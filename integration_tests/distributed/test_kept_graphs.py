@@ -4,7 +4,9 @@ import functools
 import os
 
 import torch
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -73,7 +75,32 @@ def _writes(compiled, mesh):
     return [_whole(run(x)), _whole(x)]
 
 
-PROGRAMS = {"block": _blocks, "placements": _placements, "losses": _losses, "writes": _writes}
+def _step(model, optimizer, x):
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+def _sharded(compiled, mesh):
+    """Whole steps of a model whose parameters the graph gathers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    for each in (model[0], model[2], model):
+        fully_shard(each, mesh=mesh)
+    optimizer, run = torch.optim.SGD(model.parameters(), lr=0.1), compiled(_step)
+    losses = [run(model, optimizer, torch.full((2, 4), 0.5 + step)) for step in range(2)]
+    return [*losses, *map(_whole, model.parameters())]
+
+
+PROGRAMS = {
+    "sharded": _sharded,
+    "block": _blocks,
+    "placements": _placements,
+    "losses": _losses,
+    "writes": _writes,
+}
 
 
 def _run(folder, shared, names, rank):
@@ -84,7 +111,8 @@ def _run(folder, shared, names, rank):
         program, made = PROGRAMS[name], []
 
         def compiled(function, made=made):
-            made.append(flambeau.compile(function, fullgraph=True))
+            options = {"capture.gather_parameters": True}
+            made.append(flambeau.compile(function, fullgraph=True, options=options))
             return made[-1]
 
         wanted, given = program(lambda function: function, mesh), program(compiled, mesh)

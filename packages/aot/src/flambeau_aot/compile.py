@@ -243,6 +243,7 @@ class Pipeline:
                 backward=backward.contract,
                 crossing=crossing,
                 higher=higher,
+                unsaved="a backward pass that may have to be another one" * bool(conditions),
             )
         parts = joint, halves, halves.forward, backward_gm
         return direct(Compiled(run, report, *parts, stored=stored))

@@ -8,8 +8,8 @@ import pytest
 import torch
 from flambeau_inductor._torch_compat import WAIT, overload_of
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.ir.program import Extern, Program
-from flambeau_inductor.ir.steps import computing
+from flambeau_inductor.ir.program import Extern, Program, RunLoop
+from flambeau_inductor.ir.steps import computing, made_by, touched
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes.merge_collectives import ALL_GATHER
@@ -24,8 +24,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 LAYERS, WIDTH, RANKS = 6, 64, 4
 
 
-def gathering() -> Program:
-    """Layers, each of a weight that is gathered right before it."""
+def gathering(cast: bool = False) -> Program:
+    """Layers, each of a weight that is gathered right before it; cast: from a shard and to a weight
+    of other dtypes."""
     graph = fx.Graph()
     with FakeTensorMode():
         shard, x = torch.empty(WIDTH // RANKS, WIDTH), torch.empty(8, WIDTH)
@@ -35,12 +36,23 @@ def gathering() -> Program:
     for node in shards:
         node.meta["val"] = shard
     value.meta["val"] = x
-    for node in shards:
+    if cast:
+        for node in (*shards, value):
+            node.meta["val"] = node.meta["val"].half()
+
+    def to(node: fx.Node, dtype: torch.dtype) -> fx.Node:
+        made = graph.call_function(PRIMS["cast"].overload, (node,), {"dtype": dtype})
+        made.meta["val"] = node.meta["val"].to(dtype)
+        return made
+
+    for given in shards:
+        node = to(given, torch.float32) if cast else given
         call = graph.call_function(overload_of(ALL_GATHER), (node, RANKS, "0"))
         wait = graph.call_function(overload_of(WAIT), (call,))
         call.meta["val"] = wait.meta["val"] = whole
-        value = graph.call_function(PRIMS["mm"].overload, (value, wait))
-        value.meta["val"] = x
+        weight = to(wait, torch.float16) if cast else wait
+        value = graph.call_function(PRIMS["mm"].overload, (value, weight))
+        value.meta["val"] = x.to(weight.meta["val"].dtype)
     graph.output((value,))
     gm = fx.GraphModule({}, graph)
     inputs = [node.meta["val"] for node in graph.find_nodes(op="placeholder")]
@@ -65,12 +77,14 @@ def ahead(program: Program) -> int:
     return most
 
 
+@pytest.mark.parametrize("cast", [False, True], ids=["plain", "cast"])
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0, 2.0, 100.0])
-def test_overlap_keeps_to_its_memory(share: float) -> None:
-    before = gathering()
+def test_overlap_keeps_to_its_memory(share: float, cast: bool) -> None:
+    before = gathering(cast)
     context = PassContext(options=replace(Options(), overlap_memory=share))
     after, changed = overlap_communication(context, before)
     weight = 4 * WIDTH * WIDTH
+    weight += cast * weight // RANKS
     assert changed
     assert peak(after) <= peak(before) + max(share * peak(before), weight)
     assert ahead(before) == 1
@@ -79,3 +93,29 @@ def test_overlap_keeps_to_its_memory(share: float) -> None:
     starts = [s for s in computing(after) if isinstance(s, Extern) and s.target == ALL_GATHER]
     given = [s for s in computing(before) if isinstance(s, Extern) and s.target == ALL_GATHER]
     assert [s.reads for s in starts] == [s.reads for s in given]
+
+
+def test_a_loop_waits_for_no_collective_of_another_layer() -> None:
+    """Loops over few points are joined to save launches, but not those around two collectives."""
+    made: set[str] = set()
+    for step in computing(gathering(cast=True)):
+        if isinstance(step, Extern) and step.target == WAIT:
+            made.update(name for name in step.results if name)
+        if isinstance(step, RunLoop):
+            reads, writes = step.touched
+            assert len(reads & made) <= 1
+            assert len(writes) == 1
+
+
+def test_what_prepares_a_collective_goes_with_it() -> None:
+    before = gathering(cast=True)
+    context = PassContext(options=replace(Options(), overlap_memory=100.0))
+    after, changed = overlap_communication(context, before)
+    assert changed
+    assert ahead(before) == 1
+    assert ahead(after) == LAYERS
+    places = {id(step): at for at, step in enumerate(computing(after))}
+    for step in computing(before):  # nothing is read before it is there
+        for other in computing(before):
+            if made_by(other) & touched(step)[0]:
+                assert places[id(other)] < places[id(step)]

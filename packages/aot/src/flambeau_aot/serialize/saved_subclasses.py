@@ -31,9 +31,9 @@ from flambeau_aot.subclasses import SubclassSpec, Unwrapped, spec_of, unwrapped
 
 def with_subclasses(stored: Stored | None, plain: Unwrapped) -> Stored | None:
     """The stored form of a program, given that of its plain one."""
-    if stored is None:
-        return None
-    if stored.around is not None or stored.unsaved:
+    if stored is None or stored.unsaved:
+        return stored
+    if stored.around is not None:
         return replace(stored, unsaved="subclasses of subclasses")
     try:
         return replace(stored, around=_around(plain))

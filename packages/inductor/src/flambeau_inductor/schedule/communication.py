@@ -2,6 +2,8 @@
 
 In: steps that compute, in an order in which they may run. Out: the same steps, each collective
 right after what it reads is there, each wait right before the first step that needs its result.
+What brings arguments of the graph into the form that a collective takes (a cast, shards side by
+side) goes with it, or the collective would have to wait for it.
 Invariant: collectives start in the order of the program, which is the same in all processes; no
 step passes one that makes what it reads, or that may refuse to go on. What a collective reads is an
 operand of its wait (`assemble`), so that nothing writes to it in between. What early starts and
@@ -11,7 +13,7 @@ sharded model would be gathered before its first layer runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flambeau_inductor._torch_compat import COLLECTIVES, WAIT
 from flambeau_inductor.driver import PassContext
@@ -24,7 +26,7 @@ from flambeau_inductor.ir.steps import (
     rescheduled,
     touched,
 )
-from flambeau_inductor.schedule.memory.order import may_refuse
+from flambeau_inductor.schedule.memory.order import keeps_order, may_refuse
 from flambeau_inductor.schedule.memory.planning import live_at
 
 
@@ -49,7 +51,8 @@ class _Order:
     """Steps in order, with the bytes that are live at each.
 
     share: how much more than the most of them overlap may take, as a share of that; in any case
-    what the largest collective gives, so that one may be on its way while another's result is read.
+    what the largest collective gives, and what goes with it, so that one may be on its way while
+    another's result is read.
     """
 
     def __init__(self, program: Program, steps: Sequence[Compute], share: float) -> None:
@@ -57,31 +60,71 @@ class _Order:
         self.steps = list(steps)
         self._live = live_at(steps, program.by_name, program.owned)
         self._own = {name for step in steps for name in made_by(step)}
-        largest = max((self._made(step) for step in steps if is_collective(step)), default=0)
+        self._touched = {id(step): _touches(step) for step in steps}
+        self._users: dict[str, list[Compute]] = {}
+        for step in steps:
+            for name in self._touches(step)[0]:
+                self._users.setdefault(name, []).append(step)
+        starts = (step for step in steps if is_collective(step) and not _waits(step))
+        self._starts = [[*self._prepares(start), start] for start in starts]
+        largest = max((sum(self._new_bytes(moved)) for moved in self._starts), default=0)
         peak = max(self._live)
         self._most = peak + max(int(share * peak), largest)
 
     def overlapped(self) -> Sequence[Compute]:
         """Each start as early, each wait as late, as its operands, its readers and memory allow."""
-        starts = [step for step in self.steps if is_collective(step) and not _waits(step)]
         waits = [step for step in self.steps if _waits(step)]
-        for step in starts:
-            at, size = self.steps.index(step), self._made(step)
-            place = at
-            while place and not _keeps_back(self.steps[place - 1], step):
+        for moved in self._starts:
+            start, sizes = moved[-1], self._new_bytes(moved)
+            for before, step in enumerate(reversed(moved[:-1]), 1):
+                self._move(self._at(step), self._at(start) - before, -sizes[-1 - before])
+            place = first = self._at(moved[0])
+            size = sum(sizes)
+            while place and not self._keep_back(self.steps[place - 1], moved):
                 if self._live[place - 1] + size > self._most:
                     break
                 place -= 1
-            self._move(at, place, size)
+            for number in range(len(moved)):
+                self._move(first + number, place + number, sizes[number])
         for step in reversed(waits):
-            at, size = self.steps.index(step), self._let_go(step, self.steps.index(step))
-            place = at
-            while place + 1 < len(self.steps) and not _depend(step, self.steps[place + 1]):
+            at = place = self._at(step)
+            size = self._let_go(step, at)
+            while place + 1 < len(self.steps) and not self._depend(step, self.steps[place + 1]):
                 if self._live[place + 1] + size > self._most:
                     break
                 place += 1
             self._move(at, place, size)
         return self.steps
+
+    def _at(self, step: Compute) -> int:
+        return next(at for at, each in enumerate(self.steps) if each is step)
+
+    def _prepares(self, start: Compute) -> list[Compute]:
+        """The steps, in order, that make what a collective reads, of arguments of the graph, and
+        whose results nobody else reads; none, if that is not all that makes it."""
+        found: dict[int, Compute] = {}
+        waiting = [start]
+        while waiting:
+            for name in self._touches(waiting.pop())[0] & self._own:
+                for step in self._users[name]:
+                    if step is start or id(step) in found or _waits(step):
+                        continue
+                    if name not in made_by(step) or is_collective(step) or keeps_order(step):
+                        return []
+                    found[id(step)] = step
+                    waiting.append(step)
+        for step in found.values():
+            for name in made_by(step):
+                others = (each for each in self._users[name] if id(each) not in found)
+                if name not in self._own or not all(e is start or _waits(e) for e in others):
+                    return []
+        made = [step for step in self.steps if id(step) in found]
+        if made:
+            between = self.steps[self._at(made[0]) : self._at(start)]
+            rest = [step for step in between if id(step) not in found]
+            if any(self._depend(step, other) for step in made for other in rest):
+                return []
+        return made
 
     def _move(self, at: int, to: int, size: int) -> None:
         """Move a step; so many bytes more are live at those that it passes."""
@@ -93,24 +136,39 @@ class _Order:
             self._live[passed] += size
         self._live.insert(to, max(self._live[max(to - 1, 0) : to + 1]))
 
-    def _made(self, step: Compute) -> int:
-        return sum(self._sizes.get(name, 0) for name in made_by(step))
+    def _new_bytes(self, steps: Sequence[Compute]) -> list[int]:
+        """What each makes that none before it does: several may write to one buffer."""
+        found, known = list[int](), frozenset[str]()
+        for step in steps:
+            found.append(self._bytes(made_by(step) - known))
+            known |= made_by(step)
+        return found
+
+    def _bytes(self, names: Iterable[str]) -> int:
+        return sum(self._sizes.get(name, 0) for name in names)
 
     def _let_go(self, wait: Compute, at: int) -> int:
         """Bytes of what a collective reads that nobody needs after the wait."""
         later = {name for step in self.steps[at + 1 :] for name in touched(step)[0] | made_by(step)}
         gone = touched(wait)[0] - made_by(wait) - later
-        return sum(self._sizes.get(name, 0) for name in gone & self._own)
+        return self._bytes(gone & self._own)
+
+    def _touches(self, step: Compute) -> tuple[frozenset[str], frozenset[str]]:
+        return self._touched[id(step)]
+
+    def _keep_back(self, earlier: Compute, moved: Sequence[Compute]) -> bool:
+        """Whether a collective, or what goes with it, cannot start before a step."""
+        other = is_collective(earlier) and not _waits(earlier)
+        return other or may_refuse(earlier) or any(self._depend(earlier, each) for each in moved)
+
+    def _depend(self, earlier: Compute, later: Compute) -> bool:
+        """Whether two steps touch a buffer that one of them makes or writes to."""
+        seen, made = self._touches(earlier)
+        read, also = self._touches(later)
+        return not (made.isdisjoint(read) and seen.isdisjoint(also))
 
 
-def _keeps_back(earlier: Compute, start: Compute) -> bool:
-    """Whether a collective cannot start before a step."""
-    other = is_collective(earlier) and not _waits(earlier)
-    return other or may_refuse(earlier) or _depend(earlier, start)
-
-
-def _depend(earlier: Compute, later: Compute) -> bool:
-    """Whether two steps touch a buffer that one of them makes or writes to."""
-    made, also = made_by(earlier), made_by(later)
-    seen, read = made | touched(earlier)[0], also | touched(later)[0]
-    return not (made.isdisjoint(read) and seen.isdisjoint(also))
+def _touches(step: Compute) -> tuple[frozenset[str], frozenset[str]]:
+    """The buffers that a step reads or makes, and those that it makes or writes to."""
+    made = made_by(step)
+    return made | touched(step)[0], made

@@ -24,13 +24,17 @@ OWNER = "flambeau_capture"
 
 
 def called(target: Any) -> str:
-    """A target of a graph: a function by its name, a change of placements with what it is given."""
+    """A target of a graph: a function by its name, a change of placements with what it is given, a
+    gather of shards by what it says of itself."""
     if str(getattr(target, "__module__", "")).partition(".")[0] != OWNER:
         return function(target)
     performs = getattr(target, "performs", None)
     if performs is not None:
         inside = performs if isinstance(performs, str) else called(performs)
         return f"{inside} without __torch_function__"
+    known = getattr(target, "known_by", None)
+    if isinstance(known, str):
+        return f"{target.__name__}({known})"
     given = getattr(target, "given", None)
     if not isinstance(given, Mapping):
         return function(target)

@@ -126,7 +126,7 @@ class Gather:
         self._group, self._read = weakref.ref(group), _read_in_backward(group)
         first = group.fsdp_params[0]
         self.shards = tuple(_shard_of(each) for each in group.fsdp_params)
-        self.given = first.param_dtype or first.orig_dtype
+        self.gathered_in = first.param_dtype or first.orig_dtype
         self.kept = group._orig_dtype
         self.again = group.post_forward_mesh_info is not None
         ranks = group._all_gather_process_group
@@ -148,6 +148,12 @@ class Gather:
         #: what takes the place of a scatter among one
         self.between = group.gradient_divide_factor if self.size == 1 else None
         self.reduction, self.all_reduction = map(reduction_name, reductions)
+
+    @property
+    def known_by(self) -> str:
+        """All that decides what is communicated, the same in every process of the group."""
+        plain = {name: value for name, value in vars(self).items() if name[0] != "_"}
+        return ", ".join(f"{name}={value}" for name, value in plain.items())
 
     def __repr__(self) -> str:
         return f"{self.__name__}({len(self.shards)} of {self.size})"
@@ -186,7 +192,7 @@ class Gather:
     def gathered(self, locals_: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Whole parameters, of a process's shards."""
         flat = [
-            _padded(local, shard.dim, shard.padded).reshape(-1).to(self.given)
+            _padded(local, shard.dim, shard.padded).reshape(-1).to(self.gathered_in)
             for local, shard in zip(locals_, self.shards, strict=True)
         ]
         sizes = [each.numel() for each in flat]

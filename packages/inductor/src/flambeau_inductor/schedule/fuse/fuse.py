@@ -10,6 +10,9 @@ are notified only of what must run earlier beyond what they know.
 A fusion's score is the bytes that it saves; zero where there is nothing to gain. What is shared
 counts only if a point of the joint space reads the same element for both (not if one goes by rows
 and the other by columns); that is sampled at a few points, and may only make a score too high.
+
+Groups of which neither reads the other are joined only where they wait for the same collectives and
+the same collectives start after them: else what is there would wait for what is on its way.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
+from flambeau_inductor._torch_compat import COLLECTIVES, WAIT
 from flambeau_inductor.driver import PassContext
 from flambeau_inductor.indexing import IntegerConstant, Size, decide_equal, hint, is_open
 from flambeau_inductor.ir.tensors import LibraryCall, Node, dot, flat_strides
@@ -74,6 +78,12 @@ class Fusion:
     after: dict[int, set[int]] = field(default_factory=dict)
     """By a step: those of the sizes that it uses; the previous call with an effect, for one."""
 
+    waits: int = 0
+    """Bits of the waits for collectives."""
+
+    feeds: dict[int, int] = field(default_factory=dict)
+    """By a step: bits of the collectives that start after it."""
+
 
 def fuse(context: PassContext, program: TensorProgram) -> tuple[TensorProgram, int]:
     """Group the anchors, in an order to run them in.
@@ -105,6 +115,8 @@ def _collect(state: Fusion) -> None:
             state.steps[number] = step
             read = operands_of(plan, item)
             step.before = _before(state, read)
+            if item.target == WAIT:
+                state.waits |= step.bits
             if state.sized:
                 step.before |= _sized(state, number, data_sizes_of_call(plan, item))
             if item.impure:
@@ -167,6 +179,19 @@ def _drop_unread(state: Fusion) -> None:
         step.before &= left
         for number in _direct(state, step):
             state.steps[number].following.add(step.number)
+    if state.waits:
+        _follow_to_collectives(state)
+
+
+def _follow_to_collectives(state: Fusion) -> None:
+    for number in sorted(state.steps, reverse=True):
+        step, found = state.steps[number], 0
+        for later in step.following:
+            found |= state.feeds[later]
+            other = state.steps[later]
+            if isinstance(other, _CallStep) and other.call.target.startswith(COLLECTIVES):
+                found |= other.bits & ~state.waits
+        state.feeds[number] = found
 
 
 def _before(state: Fusion, read: Iterable[Node]) -> int:
@@ -234,8 +259,10 @@ def _best(state: Fusion, group: FusionGroup) -> FusionGroup | None:
         other = state.steps[-negative]
         if not isinstance(other, FusionGroup):
             continue
-        reason = _cycle(state, other, group) or refusal(
-            other, group, state.limits, state.plan.checks
+        reason = (
+            _cycle(state, other, group)
+            or _communication(state, other, group)
+            or refusal(other, group, state.limits, state.plan.checks)
         )
         if reason is None:
             return other
@@ -256,6 +283,16 @@ def _cycle(state: Fusion, a: FusionGroup, b: FusionGroup) -> str | None:
     return None
 
 
+def _communication(state: Fusion, a: FusionGroup, b: FusionGroup) -> str | None:
+    if not state.waits or not (a.nodes().isdisjoint(b.reads) and b.nodes().isdisjoint(a.reads)):
+        return None
+    if (a.before ^ b.before) & state.waits:
+        return "communication: one waits for a collective that the other does not need"
+    if state.feeds[a.number] != state.feeds[b.number]:
+        return "communication: a collective starts after one and not after the other"
+    return None
+
+
 def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
     blocks, previous = joint_space(a, b), _direct(state, b)
     assert blocks is not None
@@ -272,6 +309,8 @@ def _merge(state: Fusion, a: FusionGroup, b: FusionGroup) -> FusionGroup:
         state.steps[number].following.add(a.number)
     a.following = (a.following | b.following) - {a.number, b.number}
     a.bits |= b.bits
+    if state.waits:
+        state.feeds[a.number] |= state.feeds[b.number]
     a.before = (a.before | b.before) & ~a.bits
     del state.steps[b.number]
     for tiny in (state.tiny.get(b.blocks), state.tiny.get(blocks)):

@@ -16,6 +16,8 @@ The rules, in the order they are tried:
 5. `row`: a row that is read again after its reduction fits in cache, with rows to share out.
 6. `cycle` (checked by the caller, who knows the other groups): nothing outside both depends on
    one and feeds the other.
+7. `communication` (checked by the caller too): of two that do not read each other, neither waits
+   for a collective, nor holds up one, that the other has nothing to do with.
 """
 
 from __future__ import annotations

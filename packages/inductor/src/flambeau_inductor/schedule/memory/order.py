@@ -245,6 +245,13 @@ def may_refuse(step: Compute) -> bool:
     return isinstance(step, CheckIndex) or step.target == "aten._assert_async.msg"
 
 
+def keeps_order(step: Compute) -> bool:
+    """Whether a step has a place among others besides those that touch its buffers."""
+    return may_refuse(step) or (
+        isinstance(step, Extern) and (bool(step.sizes) or _has_effect(step))
+    )
+
+
 def _has_effect(step: Extern) -> bool:
     try:
         return has_effect(overload_of(step.target))
