@@ -337,12 +337,16 @@ def pool(input: Any, window: Any, stride: Any, padding: Any, dilation: Any, larg
     pads = [each for side in reversed(padding or ()) for each in (side, side)]
     found = torch.nn.functional.pad(input, pads, value=filled) if pads else input
     first, count = input.dim() - dims, 1
-    for dim in range(dims):
-        found = unfold(found, first + dim, (window[dim] - 1) * dilation[dim] + 1, stride[dim])
-        found = found[..., :: dilation[dim]]
-        count = count * window[dim]
-    shape = found.shape[: first + dims]
-    rows = found.clone(memory_format=torch.contiguous_format).reshape(*shape, count)
+    shape, strides = [*found.shape], [*found.stride()]
+    for place, (wide, step, apart) in enumerate(zip(window, stride, dilation), first):
+        reach = (wide - 1) * apart + 1
+        torch._check(reach <= shape[place], lambda: "the output of the pool is too small")
+        torch._check(step > 0, lambda: "stride must be greater than zero")
+        shape, strides = [*shape, wide], [*strides, strides[place] * apart]
+        shape[place], strides[place] = (shape[place] - reach) // step + 1, strides[place] * step
+        count = count * wide
+    rows = found.as_strided(shape, strides).clone(memory_format=torch.contiguous_format)
+    rows = rows.reshape(*shape[: first + dims], count)
     return rows.max(-1)[0] if largest else rows.sum(-1) / count
 
 
