@@ -24,7 +24,8 @@ Make = Callable[[int], Sequence[Tensor]]
 class Case:
     """A program, what it is given for a count, and whether gradients are compared. in_parts:
     backends that refuse it by name: the graph ends where a size depends on data. eager_at: counts
-    for which an operator means something else, or raises, so that such a call runs eagerly."""
+    for which an operator means something else, or raises, so that such a call runs eagerly.
+    branches: it has branches by data, which are to be choices of the graph."""
 
     program: Callable[..., Any]
     make: Make
@@ -32,6 +33,7 @@ class Case:
     backends: Sequence[str] = ("aot_eager", "inductor")
     in_parts: Sequence[str] = ()
     eager_at: Sequence[int] = ()
+    branches: bool = False
 
 
 class Cases(dict[str, Case]):

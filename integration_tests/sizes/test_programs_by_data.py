@@ -11,6 +11,7 @@ import torch
 import flambeau
 from integration_tests.by_data import COUNTS, Case, compared
 from integration_tests.programs_by_data import (
+    branches_and_rows,
     decoding,
     detection,
     documented,
@@ -23,7 +24,7 @@ from integration_tests.programs_by_data import (
 
 SUBJECTS = (
     numbers_and_shapes, losses, detection, graphs, sequences, decoding, documented,
-    heads_and_searches,
+    heads_and_searches, branches_and_rows,
 )  # fmt: skip
 
 
@@ -37,7 +38,8 @@ def by_backend() -> Iterator[object]:
 @pytest.mark.parametrize(("one", "backend"), by_backend())
 def test_one_graph(one: Case, backend: str) -> None:
     torch.manual_seed(0)
-    compiled = flambeau.compile(one.program, backend=backend)
+    options = {"capture.branches_by_data": True} if one.branches else {}
+    compiled = flambeau.compile(one.program, backend=backend, options=options)
     for count in COUNTS:
         compared(one.program, compiled, one.make(count), one.trains)
     report = flambeau.report(compiled)

@@ -45,6 +45,9 @@ class Options:
     small_values: what follows from at most 16 integers or booleans of a tensor on the CPU may be
         read (`item()`, a branch, the size of a result): capture reads them and a guard fixes
         them. A tensor that is seen with others is data from then on, and breaks the graph there.
+    branches_by_data: a branch by a tensor's data whose two ways only compute tensors is a choice in
+        the graph, with the rest of the loop that it leaves, where nothing else follows from it.
+        Each way runs operator by operator, and has no second derivative. False: the graph ends.
     sum_gradients: a step under `DistributedDataParallel` that calls `backward()` is one graph,
         which sums gradients itself. All ranks must have that graph then, and go on having it: one
         that breaks it, or runs uncompiled, has its reducer sum otherwise than the rest.
@@ -70,6 +73,7 @@ class Options:
     raise_internal_errors: bool = False
     inline_depth: int = 100
     small_values: bool = True
+    branches_by_data: bool = False
     sum_gradients: bool = False
     gather_parameters: bool = False
     step_limit: int = 2_000_000

@@ -129,6 +129,75 @@ def _leads_to(
     return False
 
 
+def between(body: CodeBody, start: int, end: int | None) -> set[Instruction]:
+    """Instructions that control can come to from one without the end."""
+    following = successors(body)
+    found = set() if end is None else {body.instructions[end]}
+    pending = [body.instructions[start]]
+    while pending:
+        instruction = pending.pop()
+        if instruction not in found:
+            found.add(instruction)
+            pending += following[instruction]
+    return found - (set() if end is None else {body.instructions[end]})
+
+
+def meeting(body: CodeBody, jump: Instruction) -> int | None:
+    """The first instruction that control comes to from a conditional jump whichever way it goes,
+    unless an exception is raised; None: a way leads to a return of its own.
+
+    The immediate post-dominator, by Cooper, Harvey and Kennedy's algorithm on reversed edges.
+    """
+    following = successors(body)
+    leading: dict[Instruction | None, list[Instruction]] = defaultdict(list)
+    for each, goals in following.items():
+        for one in goals:
+            leading[one].append(each)
+    leading[None] = [each for each in body.instructions if each.opname in _RETURNS]
+    order = _postorder(leading)
+    number: dict[Instruction | None, int] = {each: place for place, each in enumerate(order)}
+    above: dict[Instruction | None, Instruction | None] = {None: None}
+    changed = True
+    while changed:
+        changed = False
+        for each in filter(None, reversed(order)):
+            after: list[Instruction | None] = [*following[each]]
+            if each.opname in _RETURNS:
+                after.append(None)
+            known = [one for one in after if one in above]
+            best = known[0]
+            for goal in known[1:]:
+                while goal is not best:
+                    if number[goal] < number[best]:
+                        goal = above[goal]
+                    else:
+                        best = above[best]
+            if each not in above or above[each] is not best:
+                above[each], changed = best, True
+    found = above.get(jump)
+    return None if found is None else positions_in(body)[found]
+
+
+_RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+
+
+def _postorder(leading: dict[Instruction | None, list[Instruction]]) -> list[Instruction | None]:
+    """What leads to the exit, each after all that it is come to from; the exit is last."""
+    found: list[Instruction | None] = []
+    seen: set[Instruction | None] = {None}
+    pending: list[tuple[Instruction | None, Iterator[Instruction]]] = [(None, iter(leading[None]))]
+    while pending:
+        each, rest = pending[-1]
+        following = next((one for one in rest if one not in seen), None)
+        if following is None:
+            found.append(each)
+            pending.pop()
+        else:
+            seen.add(following)
+            pending.append((following, iter(leading.get(following, ()))))
+    return found
+
+
 def set_again(body: CodeBody, stores: Collection[Instruction]) -> bool:
     """Whether one of these instructions may be run after one of them was."""
     following = successors(body)

@@ -57,7 +57,8 @@ class GraphInput:
 
 class CopiedTensor(NamedTuple):
     """A copy in place of a view, or a tensor made in place of one that eager keeps: what it is of,
-    their versions then, where and why the graph is to end if that shows. seen: called then."""
+    their versions then, where and why the graph is to end if that shows. seen: called then.
+    alone: it may leave where nothing else of that memory is seen."""
 
     copy: torch.Tensor
     whole: torch.Tensor
@@ -66,6 +67,7 @@ class CopiedTensor(NamedTuple):
     step: int
     report: Any
     seen: Callable[[], object] = lambda: None
+    alone: bool = False
 
 
 class WatchedLeaves(NamedTuple):
@@ -127,6 +129,7 @@ class GraphBuilder:
         #: classes of wrapper subclasses in the graph, with what their code reads
         self.examined: dict[type, Any] = {}
         self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
+        self.is_way = False  # whether it is one of the two bodies of a branch by data
         self.by_data = False  # whether operators may give sizes and numbers that depend on data
 
     @property
@@ -225,6 +228,10 @@ class GraphBuilder:
         name = f"outer_{len(self._lifted)}"
         made = self._lifted[node] = self.add_example(name, node.meta["val"])
         return made
+
+    def lifted_nodes(self) -> dict[fx.Node, fx.Node]:
+        """The nodes of enclosing graphs that a body takes, each with its argument."""
+        return self._lifted
 
     def set_output(self, output: Any) -> None:
         self.graph.output(output)

@@ -150,6 +150,19 @@ def cond_call(
     return select(predicate, yes(*chosen), no(*other))
 
 
+def choice_call(
+    predicate: Tensor, yes: Body, no: Body, places: tuple[tuple[int, ...], ...], *tensors: Tensor
+) -> Any:
+    """One of two bodies, of which the other never runs: a branch of the program's. Both have
+    derivatives by the same leaves."""
+    if not compat.foreign_modes():
+        body, own = (yes, places[0]) if bool(predicate) else (no, places[1])
+        return body(*(tensors[place] for place in own))
+    sides = (_of_places(tensors, *side) for side in ((yes, places[0]), (no, places[1])))
+    given = tuple(each for each in tensors if isinstance(each, Tensor))
+    return torch.ops.higher_order.cond(predicate, *sides, given)
+
+
 def body_call(body: Body, *tensors: Tensor) -> tuple[Tensor, ...]:
     """What a body gives, whatever is decided: one tensor, or several."""
     found = body(*tensors)

@@ -166,6 +166,7 @@ class Frame:
         self.returned: Value = Constant(None)
         self.yielded: Value | None = None
         self.finished = False
+        self.meetings: list[int | None] = []  # where the ways of branches by data end, inside them
 
     # -- the stack ------------------------------------------------------------------------------
 

@@ -115,8 +115,8 @@ class PositionLoop(IteratorValue):
         others = [v for each in outer for v in (*each.variables.values(), *each.stack)]
         own += frame.contents()
         cells = [cell for each in tx.frames for cell in each.cells.values()]
-        kept = _reached([*own, *frame.stack[:-1], *others, *cells, *tx.heap.effects()])
-        mine = _reached([*own, *frame.stack[:-1]]).values()
+        kept = reached([*own, *frame.stack[:-1], *others, *cells, *tx.heap.effects()])
+        mine = reached([*own, *frame.stack[:-1]]).values()
         iterates = any(isinstance(each, IteratorValue) for each in mine)
         return lambda value: iterates if value is None else id(value) in kept
 
@@ -157,7 +157,7 @@ class _Same:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _reached(values: Iterable[Any]) -> dict[int, Any]:
+def reached(values: Iterable[Any]) -> dict[int, Any]:
     """These, and what they hold, by identity."""
     found: dict[int, Any] = {}
     left = list(values)

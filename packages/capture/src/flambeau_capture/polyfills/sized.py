@@ -328,6 +328,45 @@ def adaptive_max_pool(input: Any, output_size: Any) -> tuple[Any, Any]:
     return windows.gather(-1, which).squeeze(-1), index.squeeze(-1)
 
 
+def pool(input: Any, window: Any, stride: Any, padding: Any, dilation: Any, largest: bool) -> Any:
+    """The largest of each window, the first of equal ones, or the mean. padding: None for none."""
+    dims = len(window)
+    for each, wide in zip(padding or (), window):
+        torch._check(each * 2 <= wide, lambda: "pad should be at most half of the kernel size")
+    filled = float("-inf") if largest else 0.0
+    pads = [each for side in reversed(padding or ()) for each in (side, side)]
+    found = torch.nn.functional.pad(input, pads, value=filled) if pads else input
+    first, count = input.dim() - dims, 1
+    shape, strides = [*found.shape], [*found.stride()]
+    for place, (wide, step, apart) in enumerate(zip(window, stride, dilation), first):
+        reach = (wide - 1) * apart + 1
+        torch._check(reach <= shape[place], lambda: "the output of the pool is too small")
+        torch._check(step > 0, lambda: "stride must be greater than zero")
+        shape, strides = [*shape, wide], [*strides, strides[place] * apart]
+        shape[place], strides[place] = (shape[place] - reach) // step + 1, strides[place] * step
+        count = count * wide
+    rows = found.as_strided(shape, strides).clone(memory_format=torch.contiguous_format)
+    rows = rows.reshape(*shape[: first + dims], count)
+    return rows.max(-1)[0] if largest else rows.sum(-1) / count
+
+
+def group_norm(
+    input: Any, num_groups: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    count, channels, *sides = input.shape
+    _check_divisible(channels, num_groups, "group_norm")
+    wide = channels // num_groups
+    for side in sides:
+        wide = wide * side
+    rows = input.reshape(count, num_groups, wide)
+    var, mean = torch.var_mean(rows, dim=2, correction=0, keepdim=True)
+    found = ((rows - mean) * (var + eps).rsqrt()).reshape(input.shape)
+    by_channel = (1, channels, *[1] * len(sides))
+    if weight is not None:
+        found = found * weight.reshape(by_channel)
+    return found if bias is None else found + bias.reshape(by_channel)
+
+
 def cov(input: Any, correction: int = 1) -> Any:
     rows = input.reshape(1, -1) if input.dim() < 2 else input
     count = rows.shape[1]

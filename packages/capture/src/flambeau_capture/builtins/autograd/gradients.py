@@ -317,6 +317,9 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
     return None
 
 
+_GIVEN = frozenset({"placeholder", "get_attr"})
+
+
 def copy_that_shows(
     graph: GraphBuilder, outputs: Sequence[fx.Node]
 ) -> tuple[int, BreakReport] | None:
@@ -326,7 +329,12 @@ def copy_that_shows(
     for each in graph.copied:
         versions = version_of(each.copy), version_of(each.whole)
         written = versions != (each.copy_version, each.whole_version)
-        if written or any(compat.same_memory(each.copy, value) for value in leaving):
+        leaves = any(compat.same_memory(each.copy, value) for value in leaving)
+        if each.alone and leaves:
+            given = [node.meta["val"] for node in graph.graph.nodes if node.op in _GIVEN]
+            seen = [x for x in (*leaving, *given) if isinstance(x, torch.Tensor)]
+            leaves = any(compat.same_memory(each.whole, value) for value in seen)
+        if written or leaves:
             each.seen()
             return each.step, each.report
     return None

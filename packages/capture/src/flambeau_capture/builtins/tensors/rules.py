@@ -46,6 +46,8 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (sized_by_data.cdist, ("cdist",)),
     (sparse_products.product, sparse_products.PRODUCTS + sparse_products.SUMS),
     (sized_by_data.whole_pool, tuple(sized_by_data.POOLS)),
+    (sized_by_data.pool, tuple(sized_by_data.POOLS)),
+    (sized_by_data.group_norm, ("group_norm",)),
     (sized_by_data.of_open_numbers, tuple(sized.FORMS)),
     (sized_by_data.moved, tuple(sized_by_data.MOVES)),
     (sized_by_data.adaptive_max, sized_by_data.ADAPTIVE_MAX),

@@ -19,6 +19,7 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import RUNNING, VERSION
 from flambeau_capture.graph.functions import ERRORS
 from flambeau_capture.interp import position_loops
+from flambeau_capture.interp.branches_by_data import choose
 from flambeau_capture.interp.frame import NULL, ErrorState, Frame
 from flambeau_capture.interp.if_conversion import convert
 from flambeau_capture.interp.opcodes.registry import opcode, operand
@@ -53,11 +54,21 @@ def _is_none(value: Value) -> bool:
 
 def _jump_if(name: str, holds: Callable[[Frame, Value], bool], or_pop: str = "") -> None:
     """A jump that takes the value; `or_pop`: and one that leaves it where it jumps."""
+    of_truth = not name.endswith("NONE")
 
     @opcode(name)
     def jump_if(frame: Frame, instruction: Instruction) -> None:
         value = frame.pop()
-        if not convert(frame, value, name.endswith("FALSE")) and holds(frame, value):
+        by_truth = name.endswith("FALSE")
+        if convert(frame, value, by_truth) or (of_truth and _joined(frame, value, by_truth)):
+            return
+        try:
+            taken = holds(frame, value)
+        except Break:
+            if not (of_truth and isinstance(value, SymbolValue) and choose(frame, value, by_truth)):
+                raise
+            return
+        if taken:
             frame.jump(instruction.target)
 
     if or_pop:
@@ -68,6 +79,14 @@ def _jump_if(name: str, holds: Callable[[Frame, Value], bool], or_pop: str = "")
                 frame.jump(instruction.target)
             else:
                 frame.pop()
+
+
+def _joined(frame: Frame, value: Value, by_truth: bool) -> bool:
+    """Whether a jump by data was made a choice in the graph: none of whose ways raises."""
+    if not isinstance(value, TensorValue):
+        return False
+    ways = (_otherwise(frame, truth) for truth in (True, False))
+    return not any(map(_ends_raising, ways)) and choose(frame, value, by_truth)
 
 
 def _truth(frame: Frame, value: Value) -> bool:

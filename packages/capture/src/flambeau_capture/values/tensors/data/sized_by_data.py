@@ -18,7 +18,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.graph.functions import NotInGeneral
 from flambeau_capture.polyfills import packing, sized
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.tensors.graph_calls import check_all, graph_call, tensor_call
@@ -243,6 +243,56 @@ def whole_pool(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | Non
         if compat.known_condition(number == size) is not True:
             return None
     return tx.call_python(POOLS[name], [x, Constant(1)])
+
+
+_POOL = ("input", "kernel_size", "stride", "padding")
+_WORDS = {"avg": ("ceil_mode", "count_include_pad"), "max": ("dilation", "ceil_mode")}
+
+
+def pool(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """A pool over windows of open size, or by open steps: of the windows as a last dimension."""
+    kind, dims = name[:3], int(name[-2])
+    given = dict(zip((*_POOL, *_WORDS[kind]), args)) | dict(kwargs)
+    x, window = given.pop("input", None), given.pop("kernel_size", None)
+    rounded_up = given.pop("ceil_mode", Constant(False)).truth(tx)
+    if rounded_up or window is None or not open_numbers([*args, *kwargs.values()]):
+        return None
+    padded_counts = given.pop("count_include_pad", Constant(True)).truth(tx)
+    sides = {"kernel_size": _sides(window, dims)}
+    for each, usual in (("stride", window), ("padding", _ZERO), ("dilation", Constant(1))):
+        said = given.pop(each, usual)
+        empty = isinstance(said, SequenceValue) and not said.parts()
+        sides[each] = _sides(usual if empty or is_none(said) else said, dims)
+    plain = isinstance(x, TensorValue) and x.fake.is_contiguous() and x.fake.is_floating_point()
+    if given or not plain or x.fake.dim() <= dims or any(len(s) != dims for s in sides.values()):
+        return None
+    padding = sides["padding"]
+    none = all(type(each) is Constant and each.value == 0 for each in padding)
+    if not padded_counts and not none:
+        return None
+    parts = [TupleValue(sides["kernel_size"]), TupleValue(sides["stride"])]
+    parts += [Constant(None) if none else TupleValue(padding), TupleValue(sides["dilation"])]
+    return tx.call_python(sized.pool, [x, *parts, Constant(kind == "max")])
+
+
+def _sides(value: Value | None, dims: int) -> list[Value]:
+    """An argument by dimension; nothing: it is of another kind."""
+    parts = list(value.parts()) if isinstance(value, SequenceValue) else [value] * dims
+    parts = parts * dims if len(parts) == 1 else parts
+    numbers = [each for each in parts if each is not None and each.cls is int]
+    return numbers if len(numbers) == len(parts) else []
+
+
+def group_norm(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """By an open number of groups."""
+    names = ("input", "num_groups", "weight", "bias", "eps", "cudnn_enabled")
+    given = dict(zip(names, args)) | dict(kwargs)
+    x, groups = given.get("input"), given.get("num_groups")
+    given.pop("cudnn_enabled", None)
+    if not isinstance(x, TensorValue) or groups is None or not open_numbers([groups]):
+        return None
+    plain = x.fake.dtype in (torch.float32, torch.float64) and x.fake.is_contiguous()
+    return tx.call_python(sized.group_norm, [], given) if plain and x.fake.dim() > 1 else None
 
 
 _SIGNATURES = {name: inspect.signature(form) for name, (form, _) in sized.FORMS.items()}
