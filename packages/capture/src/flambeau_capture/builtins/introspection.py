@@ -53,6 +53,7 @@ from flambeau_capture.values.objects.made.made_objects import MadeObject, act
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.stand_ins import name_in_errors
+from flambeau_capture.values.tensors.numbers.open_text import joined_text, open_text
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -425,9 +426,43 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
     if isinstance(value, ProxyValue):
         shown = text_of(tx, value.inner, method)
         return shown if method == "__str__" else f"mappingproxy({shown})"
+    if value.cls in _BRACKETS:
+        return "".join(map(constant_of, _pieces(tx, value, ())))
     with needing("FB0003", lambda error: f"text of {error}"):
         plain = value.as_python()
     return str(evaluate(tx, str if method == "__str__" else repr, plain))
+
+
+def text_value(tx: Tracer, value: Value, method: str, inside: tuple[Value, ...] = ()) -> Value:
+    """The same as a value: numbers stay open that are it, or that a list, a tuple or a dict has."""
+    if isinstance(value, SymbolValue):
+        return open_text(tx, value, "") or Constant(text_of(tx, value, method))
+    if value.cls in _BRACKETS:
+        pieces = list(_pieces(tx, value, inside))
+        return joined_text(tx, pieces) or Constant("".join(map(constant_of, pieces)))
+    return Constant(text_of(tx, value, method))
+
+
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
+
+
+def _pieces(tx: Tracer, value: Value, inside: tuple[Value, ...]) -> Iterator[Value]:
+    """The text of a list, a tuple or a dict. inside: the ones that it is a part of."""
+    begin, end = _BRACKETS[value.cls]
+    if any(value is one for one in inside):
+        yield Constant(f"{begin}...{end}")
+        return
+    shown = partial(text_value, tx, method="__repr__", inside=(*inside, value))
+    yield Constant(begin)
+    count = 0
+    for count, item in enumerate(value.iterate(tx).drain(tx), 1):
+        if count > 1:
+            yield Constant(", ")
+        yield shown(item)
+        if value.cls is dict:
+            yield Constant(": ")
+            yield shown(value.get_item(tx, item))
+    yield Constant(f",{end}" if count == 1 and value.cls is tuple else end)
 
 
 def format_value(tx: Tracer, value: Value, spec: str) -> str:
