@@ -69,9 +69,9 @@ class Writer:
         self.pieces.append(None)
 
 
-def written(body):
+def written(body, head="", end="t * 2, r"):
     space = {**globals(), "sys": sys, "logging": logging}
-    exec(f"def f(t, n):\n    {body}\n    return t * 2, r\n", space)
+    exec(f"def f(t, n):\n    {head}{body}\n    return {end}\n", space)
     return space["f"]
 
 
@@ -131,16 +131,33 @@ def printed(f, streams):
     return found
 
 
+PLACES = {
+    "before": ("r = []; ", "t * 2, r"),
+    "after": ("r = []; t = t * 2; ", "t, r"),
+    "between": ("r = []; t = t * 2; ", "t + 1, r"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", PRINTED)
-def test_what_is_printed_waits_for_the_graph(name, capture):
-    f = written(f"r = []; {PRINTED[name]}")
+def test_what_is_printed_is_what_eager_prints(name, place, capture):
+    f = written(PRINTED[name], *PLACES[place])
     ours = capture(f)
     expected = printed(f, [io.StringIO() for _ in range(4)])
     assert printed(ours, [io.StringIO() for _ in range(4)]) == expected
-    assert compiler_of(ours).records.breaks == []
+    reasons = {report.reason.id for report in compiler_of(ours).records.breaks}
+    assert reasons == ({"FB0023"} if place == "between" else set())
     assert printed(ours, [Loud() for _ in range(4)]) == printed(f, [Loud() for _ in range(4)])
     if name not in ("leaves", "raises"):
-        assert compiler_of(ours).records.breaks
+        assert {"FB0005", "FB0023"} & {one.reason.id for one in compiler_of(ours).records.breaks}
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED.keys() - {"leaves"}))
+def test_where_one_graph_is_wanted_all_that_is_printed_waits(name):
+    f = written(PRINTED[name], *PLACES["between"])
+    ours = optimize("eager", nopython=True)(f)
+    expected = printed(f, [io.StringIO() for _ in range(4)])
+    assert printed(ours, [io.StringIO() for _ in range(4)]) == expected
 
 
 def test_what_may_not_be_written_is_printed_where_it_stands(capture):

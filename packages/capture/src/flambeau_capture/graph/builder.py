@@ -127,6 +127,7 @@ class GraphBuilder:
         #: classes of wrapper subclasses in the graph, with what their code reads
         self.examined: dict[type, Any] = {}
         self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
+        self.ends_before_more: Break | None = None  # where the program has printed something
         self.by_data = False  # whether operators may give sizes and numbers that depend on data
 
     @property
@@ -293,6 +294,8 @@ class GraphBuilder:
         result: Any,
         stack_trace: str,
     ) -> fx.Node:
+        if (ends := self.outermost.ends_before_more) is not None:
+            raise ends
         args = tuple(_DTYPES.get(arg, arg) if type(arg) is type else arg for arg in args)
         if type(kwargs.get("dtype")) is type:
             kwargs = {**kwargs, "dtype": _DTYPES.get(kwargs["dtype"], kwargs["dtype"])}

@@ -43,6 +43,11 @@ def _print(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if is_none(file) or (name is not None and name not in written):
         name = name or "stdout"
         put_off(tx, sys, shown, _TAKEN[name])
+        if tx.graph is not tx.graph.outermost:
+            raise Break("FB0023", shown)
+        if not tx.graph.is_empty() and not tx.options.nopython and not tx.graph.ends_before_more:
+            ends = tx.graph.ends_before_more = Break("FB0023", shown)
+            ends.stop, ends.lines = tx.step(), tx.user_lines()
         _print_later(tx, name, args, sep, end, Constant(flush.truth(tx)))
         return Constant(None)
     if not isinstance(file, MadeObject | ObjectValue):
