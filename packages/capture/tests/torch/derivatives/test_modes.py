@@ -4,8 +4,7 @@ import contextlib
 
 import pytest
 import torch
-from flambeau_capture import optimize
-from flambeau_capture import graph_break
+from flambeau_capture import graph_break, optimize
 from flambeau_capture.api import compiler_of
 from torch import nn
 from torch.utils import _pytree as pytree
