@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.introspection import text_value
 from flambeau_capture.builtins.library.logging_and_warnings import put_off
+from flambeau_capture.builtins.texts import text_value
 from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.polyfills.calling import print_to
 from flambeau_capture.source import Attr

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.introspection import text_of
+from flambeau_capture.builtins.texts import text_of
 from flambeau_capture.values.base import Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue

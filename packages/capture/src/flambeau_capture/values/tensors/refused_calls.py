@@ -1,8 +1,8 @@
 """Operators that refuse their arguments, as a program may expect of them.
 
 In: an operator that fails on fake tensors, with its arguments. Out: the exception that a handler of
-the program gets, or that leaves the frame, or a break. Invariant: it is what eager raises: the operator was run
-by itself on tensors of the same form, on the CPU, and has raised there too.
+the program gets, or that leaves the frame, or a break. Invariant: it is what eager raises: the
+operator was run by itself on tensors of the same form, on the CPU, and has raised there too.
 """
 
 from __future__ import annotations
