@@ -26,7 +26,7 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import describe_call, handles
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made.made_objects import MadeObject
-from flambeau_capture.values.objects.opaque import itself
+from flambeau_capture.values.registry import itself
 from flambeau_capture.values.tensors.numbers.open_text import OpenText
 
 
@@ -35,8 +35,9 @@ def _print(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     shown = f"call_function {describe_call(print, args)}"
     file = kwargs.get("file", Constant(None))
     written = tx.scope_of(vars(sys)).written
-    if is_none(file) and "stdout" in written:
-        file = written["stdout"]
+    redirected = written.get("stdout")
+    if is_none(file) and redirected is not None:
+        file = redirected
     name = next((n for n in _TAKEN if file.source == Attr(itself(sys), n)), None)
     sep, end = (_separator(kwargs, each, text, shown) for each, text in _SEPARATORS)
     flush = kwargs.get("flush", Constant(False))
@@ -82,7 +83,7 @@ def _write(name: str, sep: str, end: str, flush: bool, *texts: str) -> None:
 
 def _is_taken_by_python(name: str, module: Any) -> bool:
     """Whether what is printed ends in no code but Python's, which raises nothing then."""
-    stream = getattr(module, name, None)
+    stream: Any = getattr(module, name, None)
     kind: Any = type(stream)
     if (
         getattr(kind, "write", None) not in (io.StringIO.write, io.TextIOWrapper.write)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
+from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import answers_attributes
@@ -35,7 +36,8 @@ def _is_plain(kind: type, names: Sequence[str]) -> bool:
     found = [member for name in names if (member := find_in_class(kind, name)) is not None]
     slots = types.MemberDescriptorType
     return (
-        object.__new__ is kind.__new__
+        (made := find_in_class(kind, "__new__")) is not None
+        and made[0] is object
         and kind.__dictoffset__ != 0
         and type(kind) is type
         and not answers_attributes(kind)
@@ -46,5 +48,5 @@ def _is_plain(kind: type, names: Sequence[str]) -> bool:
 
 
 def _assign(now: type, kind: type) -> None:
-    made = object.__new__(now)
-    made.__class__ = kind  # type: ignore[assignment]
+    made: Any = object.__new__(now)
+    made.__class__ = kind
