@@ -1,6 +1,7 @@
 """Text that has an object's address in it, which only Python knows.
 
-In: objects that their class gives no text of their own. Out: `OpenText` with the address left open.
+In: objects that existed before the frame, and that their class gives no text of their own. Out:
+`OpenText` with the address left open.
 Invariant: reading such a text ends the graph; where it leaves, it is the text of the object that
 the program has.
 """
@@ -13,7 +14,6 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attributes import assume_entry, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.numbers.open_text import OpenText
@@ -47,9 +47,9 @@ def _address_of(obj: Any) -> str:
 def is_shown_by_address(tx: Tracer, value: Value, *more: str) -> bool:
     """Whether a text of a value says what it is and where, and no code of the program makes it.
     more: other methods that make the text, which are to be `object`'s too."""
-    if isinstance(value, FunctionValue):
-        return value.real is None and value.made_by is None
     if type(value) is not ObjectValue or value.payload is not None:
+        return False
+    if value.real is None:  # one that the frame made may end before its text is put together
         return False
     names = ("__str__", "__repr__", *more)
     if any(value.special(tx, name) for name in names):
@@ -60,12 +60,8 @@ def is_shown_by_address(tx: Tracer, value: Value, *more: str) -> bool:
 
 def address_text(tx: Tracer, value: Value) -> Value:
     """str() or repr() of such a value."""
-    if isinstance(value, FunctionValue):
-        name = tx.get_attr(value, "__qualname__").as_python()
-        shown = f"<function {name} at "
-    else:
-        assume_entry(tx, value.cls, "__module__")
-        module = getattr(value.cls, "__module__", None)
-        place = f"{module}." if type(module) is str and module != "builtins" else ""
-        shown = f"<{place}{value.cls.__qualname__} object at "
+    assume_entry(tx, value.cls, "__module__")
+    module = getattr(value.cls, "__module__", None)
+    place = f"{module}." if type(module) is str and module != "builtins" else ""
+    shown = f"<{place}{value.cls.__qualname__} object at "
     return OpenText(tx, [(Constant(shown), ""), (Address(value), ""), (Constant(">"), "")])
