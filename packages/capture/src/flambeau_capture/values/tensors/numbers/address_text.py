@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.source import Local
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.objects.attributes import assume_entry, find_in_class
@@ -49,8 +50,8 @@ def is_shown_by_address(tx: Tracer, value: Value, *more: str) -> bool:
     more: other methods that make the text, which are to be `object`'s too."""
     if type(value) is not ObjectValue or value.payload is not None:
         return False
-    if value.real is None:  # one that the frame made may end before its text is put together
-        return False
+    if value.source is None or isinstance(value.source.root(), Local):
+        return False  # one that the frame alone may hold may end before its text is put together
     names = ("__str__", "__repr__", *more)
     if any(value.special(tx, name) for name in names):
         return False
