@@ -312,7 +312,7 @@ def _():
 def _():
     def broken(t):
         t = t + 1
-        print(end="")
+        LOG.debug("%s", t)
         return t * 2
 
     def edited(t):

@@ -16,16 +16,9 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.texts import format_value, text_of, text_value
 from flambeau_capture.source import ConstantSource, answers_attributes
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    Tracer,
-    UserError,
-    Value,
-    needing,
-)
+from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value, needing
 from flambeau_capture.values.constant import (
     Constant,
     constant_of,
@@ -38,7 +31,6 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import answers, breaks, handles
 from flambeau_capture.values.functions.methods import MethodValue
-from flambeau_capture.values.objects.attribute_dicts import ProxyValue
 from flambeau_capture.values.objects.attributes import (
     ask,
     assume_special_methods,
@@ -52,7 +44,6 @@ from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made.made_objects import MadeObject, act
 from flambeau_capture.values.objects.nn_modules import ModuleValue, call_module
 from flambeau_capture.values.objects.opaque import FrozenValue, OpaqueValue, PyModuleValue
-from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -115,8 +106,8 @@ answers(
     {
         isinstance: lambda tx, args, kwargs: Constant(is_instance(tx, args[0], args[1])),
         hasattr: lambda tx, args, kwargs: Constant(has_attr(tx, args[0], _name_of(args[1]))),
-        repr: lambda tx, args, kwargs: Constant(text_of(tx, args[0], "__repr__")),
-        ascii: lambda tx, args, kwargs: Constant(_ascii(tx, args[0])),
+        repr: lambda tx, args, kwargs: text_value(tx, args[0], "__repr__"),
+        ascii: lambda tx, args, kwargs: Constant(text_of(tx, args[0], "ascii")),
         format: lambda tx, args, kwargs: Constant(format_value(tx, args[0], _spec(tx, *args[1:]))),
         setattr: lambda tx, args, kwargs: tx.set_attr(args[0], _name_of(args[1]), args[2]),
         delattr: lambda tx, args, kwargs: tx.del_attr(args[0], _name_of(args[1])),
@@ -379,77 +370,11 @@ def _lists(names: list[str], target: Any) -> bool:
     return dir(target) == names
 
 
-def _ascii(tx: Tracer, value: Value) -> str:
-    return text_of(tx, value, "__repr__").encode("ascii", "backslashreplace").decode()
-
-
 def _spec(tx: Tracer, *given: Value) -> str:
     for each in given:
         if not issubclass(each.cls, str):
             refuse(tx, format, Constant(0), each)
     return "".join(map(constant_of, given))
-
-
-def text_of(tx: Tracer, value: Value, method: str) -> str:
-    """str(), repr() or ascii() of a value, as `method` is `__str__`, `__repr__` or `ascii`."""
-    if method == "ascii":
-        return _ascii(tx, value)
-    if isinstance(value, TensorValue):
-        raise Break("FB0003", f"text of {value.describe()}")
-    if isinstance(value, ExceptionValue):
-        return str(constant_of(value.text(tx, method)))
-    if isinstance(value, ObjectValue):
-        for name in (method, "__repr__"):
-            if value.special(tx, name):
-                by = str if method == "__str__" else repr
-                return str(constant_of(ask(tx, value, name, by=by)))
-            own = find_in_class(value.cls, name)
-            if own is not None and own[0] is not object:
-                break  # a built-in class's, which calls no other
-        if isinstance(value.payload, Constant | TupleValue):
-            return text_of(tx, value.payload, method)
-        if issubclass(value.cls, types.SimpleNamespace):
-            entries = value.own_entries(tx)
-            shown = ", ".join(f"{name}={text_of(tx, part, '__repr__')}" for name, part in entries)
-            plain = value.cls is types.SimpleNamespace
-            return f"{'namespace' if plain else value.cls.__name__}({shown})"
-        raise Break("FB0009", f"text of {value.describe()}")
-    if isinstance(value, ClassValue):
-        if method == "__str__" and value.special(tx, method):
-            return str(constant_of(ask(tx, value, method)))
-        return value.text(tx)
-    if isinstance(value, IteratorValue) or hasattr(value.cls, "__next__"):
-        raise Break("FB0009", f"text of {value.describe()}")  # which has an address
-    if isinstance(value, MadeObject):
-        return value.text(tx, method)
-    if isinstance(value, ProxyValue):
-        shown = text_of(tx, value.inner, method)
-        return shown if method == "__str__" else f"mappingproxy({shown})"
-    with needing("FB0003", lambda error: f"text of {error}"):
-        plain = value.as_python()
-    return str(evaluate(tx, str if method == "__str__" else repr, plain))
-
-
-def format_value(tx: Tracer, value: Value, spec: str) -> str:
-    """format(value, spec)."""
-    if isinstance(value, Constant):
-        return str(evaluate(tx, format, value.value, spec))
-    if value.special(tx, "__format__"):
-        return str(constant_of(ask(tx, value, "__format__", (Constant(spec),))))
-    if isinstance(value, MadeObject):
-        return str(constant_of(value.call_method(tx, "__format__", [Constant(spec)], {})))
-    formats = find_in_class(value.cls, "__format__")
-    if isinstance(value, FrozenValue) and formats is not None:
-        in_python = isinstance(formats[1], types.FunctionType)
-        if not in_python or formats[0].__module__ == "enum":
-            return str(evaluate(tx, format, value.as_python(), spec))
-    payload = value.payload if isinstance(value, ObjectValue) else None
-    if spec and isinstance(payload, Constant):
-        return str(evaluate(tx, format, payload.value, spec))
-    if spec and formats is not None and formats[0] is object:
-        shown = name_in_errors(value.cls)
-        tx.raise_error(TypeError, f"unsupported format string passed to {shown}.__format__")
-    return format(text_of(tx, value, "__str__"), spec)
 
 
 breaks("FB0005", open, input, exec, eval, compile, __import__)

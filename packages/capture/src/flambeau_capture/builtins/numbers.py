@@ -20,8 +20,8 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.argument_unpacking import spread
-from flambeau_capture.builtins.introspection import text_of
 from flambeau_capture.builtins.operations.operators import binary, unary
+from flambeau_capture.builtins.texts import text_value
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none, refuse
@@ -130,7 +130,7 @@ def _str(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             return open_text(tx, args[0], "") or Constant(str(args[0].value))
         if isinstance(args[0], Constant):
             return Constant(str(args[0].value))
-        return Constant(text_of(tx, args[0], "__str__"))
+        return text_value(tx, args[0], "__str__")
     return evaluate_call(tx, str, args, kwargs)
 
 

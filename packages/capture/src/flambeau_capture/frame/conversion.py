@@ -119,6 +119,7 @@ class FrameConversion:
         self.in_parts = False  # it ends at a break, or something in it fell back
         self.whole: Entry | None = None  # of one graph that runs where its caller does
         self._waits = False  # the graph runs on a device with a queue
+        self._left_after: int | None = None  # see `Restart`
 
     def record(self, seconds: float) -> FrameRecord:
         """What this conversion came to."""
@@ -145,6 +146,8 @@ class FrameConversion:
                 if stop_at is not None and restart.step >= stop_at:
                     raise SkipFrame("interpretation does not repeat itself") from None
                 stop_at, reason = restart.step, restart.report
+                if restart.left_after is not None:
+                    self._left_after = restart.left_after
             except Unreconstructible as missing:
                 if missing.step < 1 or (stop_at is not None and missing.step >= stop_at):
                     raise SkipFrame(str(missing)) from None
@@ -308,7 +311,11 @@ class FrameConversion:
             number = names.reserve()
         code = self._compile(session, plan, number, ended.chain)
         note_what_is_left(self.converter.dynamics, names, ended.chain, report)
-        self.outcome, self.stopped, self.in_parts = "break", report, True
+        self.in_parts = True
+        if report.reason.id == "FB0010" and session.graph.calls == self._left_after:
+            self.outcome = "raise"  # where the frame ends, nothing being left for a graph
+            return self._entry(session, code)
+        self.outcome, self.stopped = "break", report
         report = self._explained(report)
         self.converter.records.breaks.append(report)
         self.converter.publish("break", report)

@@ -130,6 +130,7 @@ class GraphBuilder:
         self.examined: dict[type, Any] = {}
         self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
         self.is_way = False  # whether it is one of the two bodies of a branch by data
+        self.ends_before_more: Break | None = None  # where the program has printed something
         self.by_data = False  # whether operators may give sizes and numbers that depend on data
 
     @property
@@ -300,6 +301,8 @@ class GraphBuilder:
         result: Any,
         stack_trace: str,
     ) -> fx.Node:
+        if (ends := self.outermost.ends_before_more) is not None:
+            raise ends
         args = tuple(_DTYPES.get(arg, arg) if type(arg) is type else arg for arg in args)
         if type(kwargs.get("dtype")) is type:
             kwargs = {**kwargs, "dtype": _DTYPES.get(kwargs["dtype"], kwargs["dtype"])}

@@ -39,12 +39,15 @@ class Stopped:
 
 
 class Restart(Exception):
-    """Interpret again from the start and stop before this step: later state was already changed."""
+    """Interpret again from the start and stop before this step: later state was already changed.
+    `left_after`: the operations of the graph by the time when an exception left the frame, which is
+    where it ends."""
 
-    def __init__(self, step: int, report: BreakReport) -> None:
+    def __init__(self, step: int, report: BreakReport, left_after: int | None = None) -> None:
         super().__init__(step)
         self.step = step
         self.report = report
+        self.left_after = left_after
 
 
 class Variables(dict[str, Value]):
@@ -147,7 +150,7 @@ class TopFrame(Frame):
             return Stopped(reached.chain, reason)
         except UserError as error:
             report = BreakReport(REASONS["FB0010"], error.value.describe(), error.lines)
-            raise Restart(error.step or 1, report) from None
+            raise Restart(error.step or 1, report, tx.graph.calls) from None
         except Break as error:
             if isinstance(error.stop, Reached):
                 return Stopped(error.stop.chain, error.report())

@@ -37,7 +37,7 @@ class FrameRecord:
 
     `seconds` is the wall-clock time of the conversion, `backend_seconds` the part of it that the
     backend took, `ended` the moment of its end by `time.perf_counter`. `outcome` is "graph",
-    "break", "nothing to compile" or why it runs eagerly.
+    "break", "raise" (after its one graph), "nothing to compile" or why it runs eagerly.
     `changes` names the objects that the frame writes to.
     """
 

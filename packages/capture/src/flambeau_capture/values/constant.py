@@ -73,7 +73,11 @@ class Constant(KnownObject):
     def value(self) -> Any:
         if self._commit is not None:
             commit, self._commit = self._commit, None
-            commit()
+            try:
+                commit()
+            except Break:  # it is still not known
+                self._commit = commit
+                raise
         return self._value
 
     @property

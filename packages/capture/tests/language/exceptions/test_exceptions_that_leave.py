@@ -11,6 +11,7 @@ import traceback
 import pytest
 import torch
 from flambeau_capture import explain
+from flambeau_capture.api import compiler_of
 
 RAISERS = {
     "key": "TABLE['absent']",
@@ -170,6 +171,91 @@ def test_the_break_names_the_line_that_raises(raiser):
     raised = []
     fn(torch.arange(4.0), raised)
     assert found[0].user_line.lineno == traceback.extract_tb(raised[0].__traceback__)[-1].lineno
+
+
+# -- an exception that no handler keeps ------------------------------------------------------------
+
+PASSED_ON = {
+    "nothing": "RAISE",
+    "finally": """
+        log.append(1)
+        try:
+            RAISE
+        finally:
+            log.append(2)
+    """,
+    "other": """
+        try:
+            RAISE
+        except (FloatingPointError, RecursionError):
+            t = t * 7
+    """,
+    "again": """
+        try:
+            RAISE
+        except BaseException:
+            log.append(sys.exc_info()[0].__name__)
+            raise
+    """,
+    "another": """
+        try:
+            RAISE
+        except BaseException as first:
+            raise LookupError("second") from first
+    """,
+    "within": """
+        class Manager:
+            def __enter__(self):
+                return self
+            def __exit__(self, kind, value, trace):
+                log.append(kind.__name__)
+        with Manager(), Manager():
+            RAISE
+    """,
+    "inner": """
+        def inner(u):
+            for k in range(2):
+                u = u * 3
+                if k:
+                    RAISE
+            return u
+        t = inner(t)
+    """,
+}
+AFTER = """
+    try:
+        RAISE
+    finally:
+        log.append(t * 5)
+"""
+
+
+@pytest.mark.parametrize("body", PASSED_ON)
+@pytest.mark.parametrize("raiser", RAISERS)
+def test_a_frame_that_raises_is_one_graph(raiser, body, capture, backend, monkeypatch):
+    monkeypatch.setitem(KEEPERS, body, PASSED_ON[body])
+    expected, compiled = ended(program(raiser, body)), capture(program(raiser, body))
+    for _ in range(2):
+        assert ended(compiled) == expected
+    assert compiler_of(compiled).records.breaks == []
+    assert len(backend.graphs) == 1 and operator.mul in backend.operations(0)
+
+
+@pytest.mark.parametrize("raiser", ["key", "own", "helper"])
+def test_what_is_computed_on_the_way_out_is_not_in_the_graph(raiser, capture, monkeypatch):
+    monkeypatch.setitem(KEEPERS, "after", AFTER)
+    expected, compiled = ended(program(raiser, "after")), capture(program(raiser, "after"))
+    assert ended(compiled) == expected
+    assert [one.reason.id for one in compiler_of(compiled).records.breaks] == ["FB0010"]
+
+
+def ended(fn):
+    log = []
+    with pytest.raises(BaseException) as raised:
+        fn(torch.arange(4.0), log)
+    found = seen(raised.value)
+    frames = [one for one in found[-1] if one[0] != "ended"]
+    return *found[:-1], [one for one in frames if one[0] in ("fn", "inner", "helper")], seen(log)
 
 
 # -- what the frames of a traceback hold -----------------------------------------------------------

@@ -97,7 +97,7 @@ def _is_logged_by_python(level: int, logger: Any) -> bool:
     )
 
 
-def _put_off(tx: Tracer, where: Any, shown: str, ends_well: Callable[[Any], bool]) -> None:
+def put_off(tx: Tracer, where: Any, shown: str, ends_well: Callable[[Any], bool]) -> None:
     """Assume that a message may wait for the end of the frame; a graph break where it may not."""
     if tx.options.nopython:
         return
@@ -236,7 +236,7 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if inside.ignores(text.value, kind, module, frame.lineno):
             return Constant(None)
         raise Break("FB0023", f"call_function {shown} inside catch_warnings")
-    _put_off(tx, warnings, f"call_function {shown}", _is_shown_by_python)
+    put_off(tx, warnings, f"call_function {shown}", _is_shown_by_python)
     if not tx.options.nopython:
         now = tx.get_attr(tx.wrap(warnings, ConstantSource(warnings)), "showwarning").as_python()
         if now is not warnings.showwarning:
@@ -266,7 +266,7 @@ def log_record(level: int | None, tx: Tracer, args: Args, kwargs: Kwargs) -> Val
         raise Break("FB0023", shown)
     if frame is None or not known or any(value is None for value in known):
         raise Break("FB0023", shown)
-    _put_off(tx, logger.real, shown, functools.partial(_is_logged_by_python, level))
+    put_off(tx, logger.real, shown, functools.partial(_is_logged_by_python, level))
     values = Constant(tuple(value.value for value in known[1:] if value is not None))
     message = Constant(known[0].value if known[0] is not None else "")
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.name)]
@@ -362,7 +362,7 @@ def logged_once(tx: Tracer, cached: Any, args: Args, kwargs: Kwargs) -> Value | 
     shown, logger = f"call_function {describe_call(cached.__wrapped__, args)}", args[0]
     if not isinstance(logger, ObjectValue) or logger.real is None:
         raise Break("FB0023", shown)
-    _put_off(tx, logger.real, shown, functools.partial(_is_logged_by_python, logging.CRITICAL))
+    put_off(tx, logger.real, shown, functools.partial(_is_logged_by_python, logging.CRITICAL))
     plain = [args[0], *(value for value in known if value is not None)]
     tx.heap.log(DeferredCall(cached, plain, writes=True))
     return Constant(None)

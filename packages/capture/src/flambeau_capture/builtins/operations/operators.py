@@ -29,6 +29,7 @@ from flambeau_capture.builtins.operations.operator_tables import (
     declined,
     refuse,
 )
+from flambeau_capture.builtins.operations.percent import percent
 from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
 from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr
@@ -197,6 +198,8 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         if not (compares_by_identity(left) and compares_by_identity(right)):
             raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
         return Constant(identical(tx, left, right) == (symbol == "=="))
+    if symbol == "%" and type(left) is Constant and left.cls is str:
+        return percent(tx, left, right)
     by_text = symbol in ("%", "*") and (_is_text(left) or _is_text(right))
     sides = zip((left, right), OPERATORS[symbol][1:])
     if not by_text and all(_is_plain(side) or _lacks(side, method) for side, method in sides):
@@ -355,6 +358,8 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
 def _formatted(tx: Tracer, left: Value, text: Constant, right: Value, asked: str) -> Value:
     """An instance of text with `%`: the class of what it is given is not looked at first."""
     found = _known(tx, "%", text, right, asked)
+    if found is None and text.cls is str:
+        found = percent(tx, text, right)
     if found is None:
         raise Break("FB0009", f"{left.describe()} % {right.describe()}")
     mark: Any = "%" if isinstance(text.value, str) else b"%"

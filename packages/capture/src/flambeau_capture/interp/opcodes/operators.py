@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau_capture.builtins.introspection import format_value, text_of
 from flambeau_capture.builtins.operations.operators import binary, identical, unary
+from flambeau_capture.builtins.texts import format_value, text_of, text_value
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
@@ -17,7 +17,8 @@ from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.sequences import SliceValue
 from flambeau_capture.values.containers.templates import InterpolationValue, TemplateValue
-from flambeau_capture.values.tensors.numbers.open_text import joined_text, open_text
+from flambeau_capture.values.tensors.numbers.address_text import address_text, is_shown_by_address
+from flambeau_capture.values.tensors.numbers.open_text import OpenText, joined_text, open_text
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
@@ -135,8 +136,11 @@ def format_value_op(frame: Frame, instruction: Instruction) -> None:
     frame.push(_text(frame.tx, value, spec))
 
 
-def _convert(tx: Tracer, value: object, conversion: int) -> Constant:
-    return Constant(text_of(tx, value, _CONVERSIONS[conversion]))  # type: ignore[arg-type]
+def _convert(tx: Tracer, value: Value, conversion: int) -> Value:
+    method = _CONVERSIONS[conversion]
+    return (
+        Constant(text_of(tx, value, method)) if method == "ascii" else text_value(tx, value, method)
+    )
 
 
 def _formatted(tx: Tracer, instruction: Instruction, value: Value, *spec: Value) -> Value:
@@ -145,6 +149,10 @@ def _formatted(tx: Tracer, instruction: Instruction, value: Value, *spec: Value)
 
 def _text(tx: Tracer, value: Value, spec: str) -> Value:
     """format(value, spec)."""
+    if not spec and isinstance(value, OpenText):
+        return value
+    if not spec and is_shown_by_address(tx, value, "__format__"):
+        return address_text(tx, value)
     return open_text(tx, value, spec) or Constant(format_value(tx, value, spec))
 
 

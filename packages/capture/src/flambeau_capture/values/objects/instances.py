@@ -37,6 +37,7 @@ from flambeau_capture.values.objects.attributes import (
     sets_attribute,
     written_attribute,
 )
+from flambeau_capture.values.objects.class_assignment import class_to_be
 from flambeau_capture.values.objects.container_subclasses import METHODS as CONTAINER_METHODS
 from flambeau_capture.values.objects.instance_making import (
     del_attribute,
@@ -77,6 +78,7 @@ class ObjectValue(SpecialMethods, Instance):
         self.payload = payload
         self.shared = False  # its `__dict__` is its payload: attributes are items
         self.written: dict[str, Value | None] = {}
+        self.reclassed = False  # its `__class__` was set
         self.moved: set[str] = set()  # deleted from the existing object: set again, they come last
         self._read: dict[str, Value] = {}
 
@@ -158,7 +160,8 @@ class ObjectValue(SpecialMethods, Instance):
 
     def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
         assert self.source is not None
-        return tx.wrap(found, InstanceAttr(self.source, name, self.python_class))
+        kind = type(self.real) if self.reclassed else self.python_class
+        return tx.wrap(found, InstanceAttr(self.source, name, kind))
 
     def read_slot(self, tx: Tracer, name: str) -> Value | None:
         if name in self.written:
@@ -276,6 +279,13 @@ class ObjectValue(SpecialMethods, Instance):
         found = None if in_class is None else in_class[1]
         slot = isinstance(found, types.MemberDescriptorType)
         assume_entry(tx, self.python_class, name)
+        if (
+            name == "__class__"
+            and type(self) is ObjectValue
+            and isinstance(found, _SLOTS_OF_OBJECTS)
+        ):
+            self._set_class(tx, value)
+            return
         if name == "__class__" or (sets_attribute(found) and not slot):
             if name != "__dict__" or not self.share(tx, value):
                 self._by_descriptor(tx, name, found, "__set__", value)
@@ -286,6 +296,12 @@ class ObjectValue(SpecialMethods, Instance):
         if not self.python_class.__dictoffset__ and not slot:
             self._refuse(tx, name, in_class is not None)
         self.write(tx, name, value)
+
+    def _set_class(self, tx: Tracer, value: Value) -> None:
+        kind = class_to_be(tx, self.python_class, value, self.instance_names())
+        assume_special_methods(tx, kind)
+        tx.heap.changed(self)
+        self.cls, self.python_class, self.reclassed = kind, kind, True
 
     def _by_descriptor(self, tx: Tracer, name: str, found: Any, way: str, *given: Value) -> None:
         """Let what the class has under a name set or delete the attribute."""
@@ -404,12 +420,19 @@ class ObjectValue(SpecialMethods, Instance):
     def is_as_it_was(self) -> bool:
         """Whether every attribute was set to the constant that it has anyway (set and reset)."""
         own = {} if self.real is None else instance_dict(self.real)
-        return not self.moved and all(
-            isinstance(value, Constant) and name in own and value.is_known_to_be(own[name])
-            for name, value in self.written.items()
+        return (
+            not self.moved
+            and not self.reclassed
+            and all(
+                isinstance(value, Constant) and name in own and value.is_known_to_be(own[name])
+                for name, value in self.written.items()
+            )
         )
 
     def replay(self, writer: Any) -> None:
+        if self.reclassed:
+            call = [self, Constant("__class__"), Constant(self.python_class)]
+            writer.do(object.__setattr__, call)
         for name, value in self.written.items():
             hidden = self._hidden(name)
             if value is None or name in self.moved:

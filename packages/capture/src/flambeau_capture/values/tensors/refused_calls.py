@@ -1,8 +1,8 @@
 """Operators that refuse their arguments, as a program may expect of them.
 
-In: an operator that fails on fake tensors, with its arguments. Out: the exception that the handler
-of the program gets, or a break. Invariant: a handler gets what eager raises: the operator was run
-by itself on tensors of the same form, on the CPU, and has raised there too.
+In: an operator that fails on fake tensors, with its arguments. Out: the exception that a handler of
+the program gets, or that leaves the frame, or a break. Invariant: it is what eager raises: the
+operator was run by itself on tensors of the same form, on the CPU, and has raised there too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def refusal(
 ) -> Exception:
     """What to raise for an operator that fails on fake tensors with `error`."""
     stop = _as_break(target, error)
-    if stop.reason.id != "FB0011" or not tx.is_handled():
+    if stop.reason.id != "FB0011":
         return stop
     raised = _raised_by_eager(target, args, kwargs)
     if raised is None or type(raised).__module__ != "builtins":  # others are about data

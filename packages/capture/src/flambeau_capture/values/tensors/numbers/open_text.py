@@ -6,7 +6,7 @@ value fixes the numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.values.base import Tracer, Value
@@ -26,6 +26,9 @@ class OpenText(Constant):
     @property
     def cls(self) -> type:
         return str
+
+    def holds(self) -> Iterable[Value]:
+        return [value for part, _ in self.parts_of_text for value in part.holds()]
 
     def _fix(self) -> None:
         for part, _ in self.parts_of_text:

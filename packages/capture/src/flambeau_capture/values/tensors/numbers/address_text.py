@@ -1,0 +1,68 @@
+"""Text that has an object's address in it, which only Python knows.
+
+In: objects that existed before the frame, and that their class gives no text of their own. Out:
+`OpenText` with the address left open.
+Invariant: reading such a text ends the graph; where it leaves, it is the text of the object that
+the program has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Local
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.objects.attributes import assume_entry, find_in_class
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.tensors.numbers.open_text import OpenText
+
+
+class Address(Constant):
+    """The address of an object, as text."""
+
+    def __init__(self, of: Value) -> None:
+        super().__init__("", None, self._fix)
+        self.of = of
+
+    @property
+    def cls(self) -> type:
+        return str
+
+    def _fix(self) -> None:
+        raise Break("FB0009", f"the address in the text of {self.of.describe()}")
+
+    def holds(self) -> Iterable[Value]:
+        return [self.of]
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(_address_of, [self.of])
+
+
+def _address_of(obj: Any) -> str:
+    return hex(id(obj))
+
+
+def is_shown_by_address(tx: Tracer, value: Value, *more: str) -> bool:
+    """Whether a text of a value says what it is and where, and no code of the program makes it.
+    more: other methods that make the text, which are to be `object`'s too."""
+    if type(value) is not ObjectValue or value.payload is not None:
+        return False
+    if value.source is None or isinstance(value.source.root(), Local):
+        return False  # one that the frame alone may hold may end before its text is put together
+    names = ("__str__", "__repr__", *more)
+    if any(value.special(tx, name) for name in names):
+        return False
+    found = [find_in_class(value.cls, name) for name in names]
+    return all(at is not None and at[0] is object for at in found)
+
+
+def address_text(tx: Tracer, value: Value) -> Value:
+    """str() or repr() of such a value."""
+    assume_entry(tx, value.cls, "__module__")
+    module = getattr(value.cls, "__module__", None)
+    place = f"{module}." if type(module) is str and module != "builtins" else ""
+    shown = f"<{place}{value.cls.__qualname__} object at "
+    return OpenText(tx, [(Constant(shown), ""), (Address(value), ""), (Constant(">"), "")])

@@ -1,0 +1,92 @@
+# (the programs under test are written as users write them)
+"""Text of objects that their class gives none of their own: it names the object that the program
+has, whatever makes it; a program that reads it is left to Python there."""
+
+import contextlib
+import io
+
+import pytest
+import torch
+from flambeau_capture.api import compiler_of
+
+
+class Plain:
+    def __init__(self, a):
+        self.a = a
+
+
+class Named(Plain):
+    __module__ = "builtins"
+
+
+class Base(Plain):
+    def __str__(self):
+        return f"text of {super().__str__()}"
+
+
+GLOBAL = Plain(0)
+WAYS = {
+    "repr": "repr(o)",
+    "str": "str(o)",
+    "format": "f'{o}'",
+    "converted": "f'a {o!r} b {o!s}'",
+    "joined": "f'{n} {o} {t.shape[0]}'",
+    "list": "repr([o, n, (o,)])",
+    "dict": "str({n: o})",
+    "printed": "print(o, n, [o])",
+    "method": "o.__repr__()",
+    "compared": "repr(o) == 'a'",
+    "length": "len(repr(o)[:3])",
+    "key": "{repr(o): 1}",
+    "wide": "f'{o!r:>60}'",
+    "formatted": "format(o)",
+    "percent": "'%s' % (o,)",
+}
+BREAKS = {"compared", "length", "wide", "key", "formatted", "percent", "method"}
+OBJECTS = {
+    "given": "o",
+    "global": "GLOBAL",
+    "made": "Plain(t + n)",
+    "named": "Named(n)",
+    "function": "lambda: n",
+    "nested": "(lambda: (lambda k: t))()",
+}
+
+
+def seen(f):
+    found = []
+    for n in (1, 2, 3):
+        given = Plain(n)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            t, o, text = f(torch.ones(n), given, n)
+        said = f"{text}{out.getvalue()}"
+        found.append((t.tolist(), said.replace(hex(id(o)), "ADDRESS"), type(o).__name__))
+    return found
+
+
+@pytest.mark.parametrize("which", OBJECTS)
+@pytest.mark.parametrize("way", WAYS)
+def test_text_names_the_object_that_there_is(way, which, capture):
+    space = dict(globals())
+    exec(
+        f"def f(t, o, n):\n    o = {OBJECTS[which]}\n    r = {WAYS[way]}\n    return t * 2, o, r",
+        space,
+    )
+    f = space["f"]
+    ours = capture(f)
+    assert seen(ours) == seen(f)
+    if way not in BREAKS and which == "global":
+        assert compiler_of(ours).records.breaks == []
+
+
+def test_a_class_that_gets_a_text_of_its_own(capture):
+    class Late(Plain):
+        pass
+
+    def f(t, _):
+        return t + 1, repr(o), str(Base(1))[:7]
+
+    ours, o = capture(f), Late(1)
+    assert ours(torch.ones(1), o)[1] == repr(o)
+    Late.__repr__ = lambda self: "late"
+    assert ours(torch.ones(1), o)[1] == "late"
