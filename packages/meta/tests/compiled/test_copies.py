@@ -204,3 +204,14 @@ def test_a_bound_method_follows_its_copied_object(x):
         again.linear.weight.zero_()
     torch.testing.assert_close(again.fast(x), again(x))
     assert not torch.allclose(again.fast(x), net.fast(x))
+
+
+def test_the_report_of_a_module_outlives_that_of_its_copy():
+    net = Net()
+    compiled, x = flambeau.compile(net, backend="eager"), torch.rand(2, 4)
+    compiled(x)
+    of_copy = copy.copy(compiled)
+    of_copy(x)
+    assert flambeau.report(net) is not None
+    del of_copy
+    assert flambeau.report(compiled).graphs == 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import flambeau_aot
+import torch
 from torch import fx
 
 from flambeau import _torch_compat as compat
@@ -262,27 +263,36 @@ class RecordCollector:
         )
 
 
-#: the recorder of each compiled callable that is alive; it holds no choice and no compiled code
-_recorders: weakref.WeakKeyDictionary[Any, RecordCollector] = weakref.WeakKeyDictionary()
+#: by identity each compiled callable that is alive, and its recorder, which holds no choice and no
+#: compiled code; a compiled module is equal to each other one of its module's, and may end first
+_recorders: dict[int, tuple[weakref.ref[Any], RecordCollector]] = {}
 
 
 def remember(compiled: Any, recorder: RecordCollector) -> None:
     """Note whose records these are."""
-    _recorders.pop(compiled, None)  # of an equal one, a module's earlier twin: it may end first
-    _recorders[compiled] = recorder
+    place = id(compiled)
+    _recorders[place] = weakref.ref(compiled, lambda _: _recorders.pop(place, None)), recorder
 
 
 def hand_over(compiled: Any, to: Any) -> None:
     """Let the records of `compiled` be those of something around it."""
-    _recorders[to] = _recorders.pop(compiled)
+    _, recorder = _recorders.pop(id(compiled))
+    remember(to, recorder)
 
 
 def recorder_of(compiled: Any) -> RecordCollector | None:
-    """The recorder of what `flambeau.compile` returned; None for anything else."""
-    try:
-        return _recorders.get(compiled)
-    except TypeError:  # what cannot be referred to weakly was never compiled
-        return None
+    """The recorder of what `flambeau.compile` returned, of a module that of the last that was made
+    of it; None for anything else."""
+    alive = _alive()
+    own = [recorder for each, recorder in alive if each is compiled]
+    if not own and isinstance(compiled, torch.nn.Module):
+        own = [recorder for each, recorder in alive if each == compiled]
+    return own[-1] if own else None
+
+
+def _alive() -> list[tuple[Any, RecordCollector]]:
+    found = [(made(), recorder) for made, recorder in list(_recorders.values())]
+    return [(each, recorder) for each, recorder in found if each is not None]
 
 
 def recorders_of(compiled: Any = None) -> list[tuple[Any, RecordCollector]]:
@@ -291,7 +301,7 @@ def recorders_of(compiled: Any = None) -> list[tuple[Any, RecordCollector]]:
     Raises TypeError for what `flambeau.compile` did not return.
     """
     if compiled is None:
-        return list(_recorders.items())
+        return _alive()
     compiled = compat.compiled_form(compiled)
     recorder = recorder_of(compiled)
     if recorder is None:  # a class that `torch.compile` was called for, or an instance of it

@@ -10,6 +10,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.builtins.autograd import backward, gradients
 from flambeau_capture.builtins.tensors import nested_lists, random, torch_function_protocol
 from flambeau_capture.polyfills import sized
+from flambeau_capture.values.numpy import subscripts
 from flambeau_capture.values.tensors import methods, scalars, shape_changes, sparse_products
 from flambeau_capture.values.tensors.data import constant_data, data_assignment, sized_by_data
 from flambeau_capture.values.tensors.data.data_by_sizes import truth_by_sizes
@@ -26,6 +27,7 @@ _REWRITES: tuple[tuple[Rewrite, tuple[str, ...]], ...] = (
     (nested_lists.of_scalars, ("tensor", "as_tensor")),
     (nested_lists.shape_as_tensor, ("_shape_as_tensor",)),
     (random.draw, (*random.FUNCTIONS, *random.FILLED)),
+    (subscripts.by_arrays, ("getitem", "setitem")),
     (constant_data.number_as_key, ("getitem", "setitem")),
     (constant_data.write, ("setitem",)),
     (scalars.within_size, ("getitem", "setitem")),

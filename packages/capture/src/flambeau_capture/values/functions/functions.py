@@ -19,6 +19,7 @@ from flambeau_capture.source import (
     ClosureCell,
     ConstantSource,
     Default,
+    InstanceAttr,
     Item,
     KwDefault,
     Source,
@@ -162,7 +163,8 @@ class FunctionValue(Value):
             found = getattr(self.real, name)
             if isinstance(found, types.MethodWrapperType):
                 return BoundMethod(self, name)
-            return tx.wrap(found, Attr(self.base(), name))
+            step = InstanceAttr if name in vars(self.real) else Attr
+            return tx.wrap(found, step(self.base(), name))
         if name in _OF_CODE:
             return _new_part(self, tx, name)
         owner = next((k for k in types.FunctionType.__mro__ if name in vars(k)), None)
@@ -336,7 +338,7 @@ class FunctionDict(MappingValue):
         if fn.real is not None:
             fn.guard_part("__dict__")
             known = {
-                name: tx.wrap(value, Attr(fn.base(), name))
+                name: tx.wrap(value, InstanceAttr(fn.base(), name))
                 for name, value in fn.real.__dict__.items()
                 if name not in fn.attributes
             }

@@ -441,6 +441,8 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if symbol.endswith("=") and symbol not in _SYMBOLS:
         return _in_place(tx, symbol[:-1], left, right)
     if symbol == "getitem":
+        if isinstance(left, TensorValue):
+            return graph_call(tx, "call_function", operator.getitem, [left, right], {})
         return left.get_item(tx, right)
     fn = _SYMBOLS.get(symbol)
     if fn is None or isinstance(left, TensorValue) or isinstance(right, TensorValue):
