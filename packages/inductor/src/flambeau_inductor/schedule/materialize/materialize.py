@@ -56,6 +56,7 @@ from flambeau_inductor.ir.tensors import (
 )
 from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.rules.pointwise import is_expensive
+from flambeau_inductor.reachability import reached
 from flambeau_inductor.schedule.fuse.emit import Emitter, Where
 from flambeau_inductor.schedule.materialize.concat_in_place import (
     is_concatenation,
@@ -274,22 +275,16 @@ def _same_strides(layout: Layout, stride: Shape) -> bool:
 
 
 def _drop_dead(made: MaterializationPlan) -> None:
-    live: set[Node | LibraryCall] = set()
-    work: list[Node | LibraryCall] = [o.node for o in made.outputs if isinstance(o, StorageView)]
-    work.extend(
+    def needed(item: Node | LibraryCall) -> Sequence[Node | LibraryCall]:
+        if isinstance(item, LibraryCall):
+            return operands_of(made, item)
+        return children(item) if (call := made.maker(item)) is None else [call]
+
+    ends: list[Node | LibraryCall] = [o.node for o in made.outputs if isinstance(o, StorageView)]
+    ends.extend(
         c for c in made.order if isinstance(c, LibraryCall) and (c.impure or c in made.graph.sized)
     )
-    while work:
-        item = work.pop()
-        if item in live:
-            continue
-        live.add(item)
-        if isinstance(item, LibraryCall):
-            work.extend(operands_of(made, item))
-        elif (call := made.maker(item)) is not None:
-            work.append(call)
-        else:
-            work.extend(children(item))
+    live = {*reached(ends, needed)}
     made.order = [
         item
         for item in made.order
