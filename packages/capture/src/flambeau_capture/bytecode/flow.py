@@ -18,6 +18,7 @@ from types import CodeType
 from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count, decode
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import READS_SLOT, TERMINATORS, WRITES_SLOT
+from flambeau_capture.reachability import reached
 
 
 class FlowError(ValueError):
@@ -86,15 +87,11 @@ def reachable(body: CodeBody, start: Instruction | None = None) -> set[Instructi
     if not body.instructions:
         return set()
     following, regions = successors(body), covering(body)
-    found: set[Instruction] = set()
-    pending = [body.instructions[0] if start is None else start]
-    while pending:
-        instruction = pending.pop()
-        if instruction not in found:
-            found.add(instruction)
-            pending += following[instruction]
-            pending += [regions[instruction].handler] if instruction in regions else []
-    return found
+
+    def goals(one: Instruction) -> tuple[Instruction, ...]:
+        return (*following[one], regions[one].handler) if one in regions else following[one]
+
+    return {*reached([body.instructions[0] if start is None else start], goals)}
 
 
 def ends_loop(body: CodeBody, jump: Instruction) -> bool:
@@ -118,15 +115,9 @@ def _leads_to(
     without: Collection[Instruction] = (),
 ) -> bool:
     """Whether control can come from some instructions to one of others by none of the last."""
-    following, found, pending = successors(body), set(without), [*starts]
-    while pending:
-        instruction = pending.pop()
-        if instruction in goals:
-            return True
-        if instruction not in found:
-            found.add(instruction)
-            pending += following[instruction]
-    return False
+    following = successors(body)
+    found = reached(starts, lambda one: () if one in without else following[one])
+    return any(one in goals for one in found)
 
 
 def set_again(body: CodeBody, stores: Collection[Instruction]) -> bool:
@@ -237,13 +228,7 @@ def sometimes_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
     """Variables that may have a value before an instruction in one turn of a loop that it is in,
     and none in another."""
     before, after = _predecessors(body), reachable(body, instruction)
-    found: set[Instruction] = set()
-    pending = [*before[instruction]]
-    while pending:
-        one = pending.pop()
-        if one in after and one not in found:
-            found.add(one)
-            pending += before[one]
+    found = reached(before[instruction] & after, lambda one: before[one] & after)
     written = frozenset[str]().union(*(_written(one) for one in found))
     return written - always_bound(body, instruction) if written else written
 
