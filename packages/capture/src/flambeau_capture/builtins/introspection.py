@@ -25,6 +25,7 @@ from flambeau_capture.values.base import (
     UserError,
     Value,
     needing,
+    suppressed,
 )
 from flambeau_capture.values.constant import (
     Constant,
@@ -237,11 +238,8 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 def _found(tx: Tracer, value: Value, name: str) -> Value | None:
     """An attribute; None where there is none, which is guarded."""
-    try:
+    with suppressed(AttributeError):
         return tx.get_attr(value, name)
-    except UserError as error:
-        if not issubclass(error.value.cls, AttributeError):
-            raise
     if isinstance(value, PyModuleValue | TensorValue) and value.source is not None:
         tx.guard(value.source, "NOT_HASATTR", name)
     return None

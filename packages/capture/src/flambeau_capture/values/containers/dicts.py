@@ -20,6 +20,7 @@ from flambeau_capture.values.base import (
     Tracer,
     UserError,
     Value,
+    suppressed,
     unpack,
 )
 from flambeau_capture.values.constant import (
@@ -353,12 +354,9 @@ def keys_of(tx: Tracer, given: Value) -> Value | None:
     found_by_object = hasattr(given, "payload")  # a class, or an object of one of the program's
     if not found_by_object and find_in_class(given.cls, "keys") is None:
         return None
-    try:
+    with suppressed(AttributeError):
         return tx.get_attr(given, "keys")
-    except UserError as error:
-        if not issubclass(error.value.cls, AttributeError):
-            raise
-        return None
+    return None
 
 
 _PLAIN_ITER = (dict, dict.__iter__)

@@ -18,8 +18,8 @@ from flambeau_capture.values.base import (
     MadeBy,
     Tracer,
     Unreconstructible,
-    UserError,
     Value,
+    suppressed,
 )
 from flambeau_capture.values.constant import Constant
 
@@ -260,17 +260,11 @@ def _iterator_of_another_size(kind: Any) -> Any:
 T = TypeVar("T")
 
 
-def _until(ends: Any, step: Callable[[], T]) -> T | None:
+def until_stopped(step: Callable[[], T], *ends: type[BaseException]) -> T | None:
     """A step of an iterator made in C; what ends it, whoever raises it, is the iterator's end."""
-    try:
+    with suppressed(StopIteration, *ends):
         return step()
-    except UserError as error:
-        if issubclass(error.value.cls, ends):
-            return None
-        raise
-
-
-until_stopped = partial(_until, StopIteration)
+    return None
 
 
 class _Indexed:
@@ -290,7 +284,7 @@ class IndexIterator(IteratorValue):
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
         read = partial(self.target.get_item, tx, Constant(self.index))
-        item = _until((IndexError, StopIteration), read)
+        item = until_stopped(read, IndexError)
         if item is not None:
             self.index += 1
         return item
@@ -316,7 +310,7 @@ class ReversedIterator(IteratorValue):
         if self.index < 0:
             return None
         read = partial(self.target.get_item, tx, Constant(self.index))
-        item = _until((IndexError, StopIteration), read)
+        item = until_stopped(read, IndexError)
         self.index = -1 if item is None else self.index - 1
         return item
 
