@@ -18,6 +18,7 @@ from torch import Tensor, fx
 
 from flambeau_inductor._torch_compat import OpOverload, equal_always, writes
 from flambeau_inductor.ir.nodes import PRIMITIVES, NoValue, name_of, value_of
+from flambeau_inductor.reachability import reached
 
 MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal", "unfold"})
 """Views whose elements are elements of their operand, at other places."""
@@ -169,16 +170,11 @@ def placed(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _with_memory(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    found: set[fx.Node] = set()
-    work = [*nodes]
-    while work:
-        node = work.pop()
-        if node in found:
-            continue
-        found.add(node)
-        if has_tag(node, "view") or node.target is operator.getitem:
-            work.extend(node.all_input_nodes)
-    return found
+    def bases(node: fx.Node) -> list[fx.Node]:
+        is_view = has_tag(node, "view") or node.target is operator.getitem
+        return node.all_input_nodes if is_view else []
+
+    return {*reached(nodes, bases)}
 
 
 def readers(node: fx.Node) -> Iterable[fx.Node]:

@@ -43,7 +43,6 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
 from flambeau_aot.intercept.determinism_alerts import alerts
-from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
 from flambeau_aot.intercept.input_attributes import InputHooks
 from flambeau_aot.intercept.writes.inplace import Views
 from flambeau_aot.joint.absent_derivatives import AbsentDerivatives
@@ -52,6 +51,13 @@ from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.metadata.corrections import REFUSED
 from flambeau_aot.joint.metadata.data_dependent import may_raise
 from flambeau_aot.joint.metadata.fake_metadata import FakeValues, dense_order, inverse, memory_order
+from flambeau_aot.joint.metadata.operator_facts import (
+    CHECKED,
+    HIDDEN_WRITES,
+    is_of_numbers_alone,
+    is_real_number,
+    is_refused_by_eager,
+)
 from flambeau_aot.joint.nested import map_leaves, map_tensors, tensors_in
 from flambeau_aot.joint.source_lines import Lines
 from flambeau_aot.refusals import refusal
@@ -69,13 +75,6 @@ def detached_data(value: torch.Tensor) -> torch.Tensor:
     """`Tensor.data`: the same memory with no history and a version counter of its own."""
     return value.data
 
-
-# Their CPU kernels write running statistics that the schema does not mark as written.
-_HIDDEN_WRITES: dict[str, tuple[int, int]] = {
-    "aten::native_batch_norm": (3, 5),
-    "aten::cudnn_batch_norm": (3, 5),
-    "aten::miopen_batch_norm": (3, 5),
-}
 
 _aten = torch.ops.aten
 _RANDOM_FROM = getattr(_aten.random, "from")
@@ -277,7 +276,7 @@ class JointTracer(TorchDispatchMode):
             func = torch.ops._c10d_functional.wait_tensor.default
         if func is torch.ops.aten.lift_fresh.default:
             literal = args[0]
-            if _is_number(literal):
+            if is_real_number(literal):
                 func, args = torch.ops.aten.scalar_tensor.default, (literal.item(),)
                 kwargs = {"dtype": literal.dtype, "device": literal.device}
             else:
@@ -298,7 +297,7 @@ class JointTracer(TorchDispatchMode):
             raise RuntimeError(words)
         if self._deterministic and alerts(func, args, kwargs):
             raise self._refusal("AO0040", func=func)
-        if _of_numbers_alone(func, args, kwargs):
+        if is_of_numbers_alone(func, args, kwargs):
             return map_tensors(func(*args, **kwargs), self._number)
         dependence = None if self._depth else self.dependence
         nothing = self._depth == 0 and (absent or self._absent.is_one(func, args))
@@ -325,7 +324,7 @@ class JointTracer(TorchDispatchMode):
 
     def _number(self, computed: torch.Tensor) -> Any:
         """What an operator gives of numbers alone, which are known now."""
-        if not _is_number(computed):
+        if not is_real_number(computed):
             return self._run(torch.ops.aten.clone.default, self._lift_constants((computed,)), {})
         kind = {"dtype": computed.dtype, "device": computed.device}
         return self._run(torch.ops.aten.scalar_tensor.default, (computed.item(),), kind)
@@ -354,8 +353,8 @@ class JointTracer(TorchDispatchMode):
         outside = func is torch.ops.aten.as_strided.default and self._outside(args)
         rule = self.decompositions.get(func)
         # others may take sizes as numbers, unchecked, which do not fit a few ones as their tensors
-        asked = self._depth == 0 and (rule is not None or not _CHECKED.isdisjoint(func.tags))
-        refused = asked and _is_refused(func, args, kwargs)
+        asked = self._depth == 0 and (rule is not None or not CHECKED.isdisjoint(func.tags))
+        refused = asked and is_refused_by_eager(func, args, kwargs)
         if rule is not None and not refused:
             result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
@@ -391,7 +390,7 @@ class JointTracer(TorchDispatchMode):
             self._writes[func] = writes
         if writes:
             raise self._refusal("AO0041", func=func)
-        hidden = _HIDDEN_WRITES.get(func._schema.name)
+        hidden = HIDDEN_WRITES.get(func._schema.name)
         if hidden is not None:
             mean, training = hidden
             if args[mean] is not None and args[training]:
@@ -527,34 +526,3 @@ class JointTracer(TorchDispatchMode):
         self.constants.append(tensor)
         self.constant_nodes.append(self.placeholder(f"constant_{len(self.constants)}", value))
         return value
-
-
-def _of_numbers_alone(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an operator on tensors is given numbers of Python's in place of all of them."""
-    if tensors_in((args, kwargs)):
-        return False
-    given = zip(func._schema.arguments, args, strict=False)
-    return any(type(x) in (int, float, bool, complex) and str(a.type) == "Tensor" for a, x in given)
-
-
-_CHECKED = frozenset({torch.Tag.core, torch.Tag.pointwise})
-"""Tags of operators whose kernels check their numbers against their tensors."""
-
-
-def _is_refused(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether eager's kernel refuses dtypes that a decomposition may take: it is recorded whole."""
-    if is_view_op(func) or torch.Tag.nondeterministic_seeded in func.tags:
-        return False
-    return bool(refusal_by_eager(func, args, kwargs))
-
-
-def _is_number(literal: Any) -> bool:
-    """Whether a tensor that the program makes of Python's numbers is one real number."""
-    return (
-        not isinstance(literal, FakeTensor)
-        and literal.dim() == 0
-        and literal.layout == torch.strided
-        and literal.device.type == "cpu"
-        and not literal.is_complex()
-        and not literal.is_quantized
-    )

@@ -339,7 +339,7 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def saved_tensors_may_change(_: Any = None) -> bool:
+def saved_tensors_may_change() -> bool:
     """Whether the program has hooks on saved tensors in force, other than those of torch's own that
     give back what they were given."""
     top = torch._C._autograd._top_saved_tensors_default_hooks(True)

@@ -18,7 +18,16 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.texts import format_value, text_of, text_value
 from flambeau_capture.source import ConstantSource, answers_attributes
-from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value, needing
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    Tracer,
+    UserError,
+    Value,
+    needing,
+    suppressed,
+)
 from flambeau_capture.values.constant import (
     Constant,
     constant_of,
@@ -228,11 +237,8 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 def _found(tx: Tracer, value: Value, name: str) -> Value | None:
     """An attribute; None where there is none, which is guarded."""
-    try:
+    with suppressed(AttributeError):
         return tx.get_attr(value, name)
-    except UserError as error:
-        if not issubclass(error.value.cls, AttributeError):
-            raise
     if isinstance(value, PyModuleValue | TensorValue) and value.source is not None:
         tx.guard(value.source, "NOT_HASATTR", name)
     return None

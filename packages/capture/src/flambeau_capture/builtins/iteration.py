@@ -42,14 +42,16 @@ from flambeau_capture.values.functions.call_rules import Action, evaluate_call, 
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.taken_arguments import taken
 from flambeau_capture.values.iterators.builtin import (
+    RangeIterator,
+    ReversedIterator,
+    SequenceIterator,
+)
+from flambeau_capture.values.iterators.combined import (
     ChainIterator,
     CountIterator,
     EnumerateIterator,
     FilterIterator,
     MapIterator,
-    RangeIterator,
-    ReversedIterator,
-    SequenceIterator,
     UntilIterator,
     ZipIterator,
 )

@@ -10,14 +10,18 @@ seen: their caller keeps all.
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
 
 from flambeau_capture.bytecode.decode import CodeBody, Region, argument_count, decode
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import READS_SLOT, TERMINATORS, WRITES_SLOT
+from flambeau_capture.reachability import reached
+
+Names = frozenset[str]
 
 
 class FlowError(ValueError):
@@ -86,15 +90,11 @@ def reachable(body: CodeBody, start: Instruction | None = None) -> set[Instructi
     if not body.instructions:
         return set()
     following, regions = successors(body), covering(body)
-    found: set[Instruction] = set()
-    pending = [body.instructions[0] if start is None else start]
-    while pending:
-        instruction = pending.pop()
-        if instruction not in found:
-            found.add(instruction)
-            pending += following[instruction]
-            pending += [regions[instruction].handler] if instruction in regions else []
-    return found
+
+    def goals(one: Instruction) -> tuple[Instruction, ...]:
+        return (*following[one], regions[one].handler) if one in regions else following[one]
+
+    return {*reached([body.instructions[0] if start is None else start], goals)}
 
 
 def ends_loop(body: CodeBody, jump: Instruction) -> bool:
@@ -118,15 +118,9 @@ def _leads_to(
     without: Collection[Instruction] = (),
 ) -> bool:
     """Whether control can come from some instructions to one of others by none of the last."""
-    following, found, pending = successors(body), set(without), [*starts]
-    while pending:
-        instruction = pending.pop()
-        if instruction in goals:
-            return True
-        if instruction not in found:
-            found.add(instruction)
-            pending += following[instruction]
-    return False
+    following = successors(body)
+    found = reached(starts, lambda one: () if one in without else following[one])
+    return any(one in goals for one in found)
 
 
 def between(body: CodeBody, start: int, end: int | None) -> set[Instruction]:
@@ -306,13 +300,7 @@ def sometimes_bound(body: CodeBody, instruction: Instruction) -> frozenset[str]:
     """Variables that may have a value before an instruction in one turn of a loop that it is in,
     and none in another."""
     before, after = _predecessors(body), reachable(body, instruction)
-    found: set[Instruction] = set()
-    pending = [*before[instruction]]
-    while pending:
-        one = pending.pop()
-        if one in after and one not in found:
-            found.add(one)
-            pending += before[one]
+    found = reached(before[instruction] & after, lambda one: before[one] & after)
     written = frozenset[str]().union(*(_written(one) for one in found))
     return written - always_bound(body, instruction) if written else written
 
@@ -329,23 +317,45 @@ _UNBINDS = (WRITES_SLOT - {"MAKE_CELL"}) | {"DELETE_DEREF"}
 def bound_before(body: CodeBody) -> dict[Instruction, frozenset[str]]:
     """The same of each instruction that control comes to. Of a variable in a cell: as far as the
     body itself says, which a function inside may contradict."""
-    following, regions = successors(body), covering(body)
+
+    def raised(one: Instruction, names: Names) -> Names:
+        return names - {str(one.argval)} if one.opname in _UNBINDS else names
+
+    def after(one: Instruction, names: Names) -> Names:
+        left = raised(one, names)
+        return left | {str(one.argval)} if one.opname in _BINDS else left
+
     arguments = body.code.co_varnames[: argument_count(body.code)]
-    bound = {body.instructions[0]: frozenset(arguments)}
-    pending = [body.instructions[0]]
+    return before_each(body, frozenset(arguments), after, operator.and_, raised)
+
+
+def before_each(
+    body: CodeBody,
+    first: Names,
+    after: Callable[[Instruction, Names], Names],
+    merged: Callable[[Names, Names], Names],
+    raised: Callable[[Instruction, Names], Names] = lambda _, names: names,
+) -> dict[Instruction, Names]:
+    """A set of names before each instruction that control comes to, by dataflow from the first.
+
+    after: what it is after an instruction; `raised`: where that raises. merged: what it is where
+    control comes from several.
+    """
+    following, regions = successors(body), covering(body)
+    before = dict.fromkeys(body.instructions[:1], first)
+    pending = [*before]
     while pending:
         one = pending.pop()
-        written = {str(one.argval)} if one.opname in _UNBINDS else set()
-        after = bound[one] - written
-        goals = [(regions[one].handler, after)] if one in regions else []
-        after |= {str(one.argval)} if one.opname in _BINDS else set()
-        goals += [(goal, after) for goal in following[one]]
-        for goal, names in goals:
-            met = bound.get(goal, names) & names
-            if met != bound.get(goal):
-                bound[goal] = met
+        left = after(one, before[one])
+        goals = [(goal, left) for goal in following[one]]
+        if one in regions:
+            goals.append((regions[one].handler, raised(one, before[one])))
+        for goal, arriving in goals:
+            names = merged(before.get(goal, arriving), arriving)
+            if names != before.get(goal):
+                before[goal] = names
                 pending.append(goal)
-    return bound
+    return before
 
 
 def unbound_by_others(code: CodeType) -> frozenset[str]:

@@ -28,6 +28,7 @@ from flambeau_capture.bytecode.flow import (
 from flambeau_capture.bytecode.instruction import Instruction, placed
 from flambeau_capture.bytecode.opcodes import READS_SLOT, WRITES_SLOT, OpcodeTable
 from flambeau_capture.bytecode.stack import depths, stack_effect
+from flambeau_capture.reachability import reached
 
 
 def _words(text: str) -> frozenset[str]:
@@ -242,35 +243,23 @@ class _Finder:
     def _stays(self, name: str, inside: Parts) -> bool:
         """Whether a variable may have a value at the end that it was given inside."""
         stores = [one for one in inside if one.opname == "STORE_FAST" and one.argval == name]
-        pending, seen = [goal for one in stores for goal in self.following[one]], set[Instruction]()
-        while pending:
-            one = pending.pop()
-            if one not in inside:
-                return True
-            if one not in seen and not (one.opname == "DELETE_FAST" and one.argval == name):
-                seen.add(one)
-                pending += self.following[one]
-                handler = self._handler(one)
-                pending += [handler] if handler in inside else []
-        return False
+
+        def following(one: Instruction) -> tuple[Instruction, ...]:
+            if one not in inside or (one.opname == "DELETE_FAST" and one.argval == name):
+                return ()
+            handler = self._handler(one)
+            goals = self.following[one]
+            return goals if handler is None or handler not in inside else (*goals, handler)
+
+        starts = (goal for one in stores for goal in self.following[one])
+        return any(one not in inside for one in reached(starts, following))
 
     def _raises_after(self, name: str, inside: Parts) -> bool:
         """Whether something may raise once a variable was written."""
-        pending = [
-            goal
-            for one in inside
-            if one.opname in WRITES_SLOT and one.argval == name
-            for goal in self.following[one]
-        ]
-        seen: Parts = set()
-        while pending:
-            one = pending.pop()
-            if one in inside and one not in seen:
-                if one.opname not in _CANNOT_RAISE:
-                    return True
-                seen.add(one)
-                pending += self.following[one]
-        return False
+        writes = (one for one in inside if one.opname in WRITES_SLOT and one.argval == name)
+        starts = (goal for one in writes for goal in self.following[one])
+        later = reached(starts, lambda one: self.following[one] if one in inside else ())
+        return any(one in inside and one.opname not in _CANNOT_RAISE for one in later)
 
 
 def code_of(part: Part, body: CodeBody, function: Callable[..., CodeType]) -> CodeType:

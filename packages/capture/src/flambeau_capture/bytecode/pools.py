@@ -9,11 +9,12 @@ process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import operator
+from collections.abc import Collection, Iterable
 from types import CodeType
 
 from flambeau_capture.bytecode.decode import CodeBody, local_slots
-from flambeau_capture.bytecode.flow import covering, successors
+from flambeau_capture.bytecode.flow import Names, before_each
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import THROUGH_CELL, OpcodeTable, OperandKind
 
@@ -96,7 +97,6 @@ class Slots:
 _EMPTIES = frozenset({"DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
 # A check that passes shows that the variable is bound; a new cell fills its slot.
 _FILLS = frozenset({"STORE_FAST", "LOAD_FAST_CHECK", "MAKE_CELL"})
-Names = frozenset[str]
 
 
 def possibly_unbound(body: CodeBody, bound: Collection[str]) -> set[Instruction]:
@@ -108,7 +108,7 @@ def possibly_unbound(body: CodeBody, bound: Collection[str]) -> set[Instruction]
     empty = frozenset(str(i.argval) for i in loads) - frozenset(bound)
     if not empty and not any(i.opname in _EMPTIES for i in body.instructions):
         return set()
-    before = _spread(body, empty, _after)
+    before = before_each(body, empty, _after, operator.or_)
     return {i for i in loads if i in before and i.argval in before[i]}
 
 
@@ -126,34 +126,8 @@ def before_their_cell(
             return state - free
         return _after(instruction, state)
 
-    before = _spread(body, free | frozenset(cellvars), after)
+    before = before_each(body, free | frozenset(cellvars), after, operator.or_)
     return {i for i in accesses if i in before and i.argval in before[i]}
-
-
-def _spread(
-    body: CodeBody, empty: Names, after: Callable[[Instruction, Names], Names]
-) -> dict[Instruction, Names]:
-    """Slots that may be empty before each reachable instruction."""
-    order = body.instructions
-    if not order:
-        return {}
-    following, regions = successors(body), covering(body)
-    before: dict[Instruction, Names] = {order[0]: empty}
-    pending = [order[0]]
-    while pending:
-        instruction = pending.pop()
-        state = before[instruction]
-        left = after(instruction, state)
-        goals = [(goal, left) for goal in following[instruction]]
-        if instruction in regions:
-            goals.append((regions[instruction].handler, state))
-        for goal, arriving in goals:
-            known = before.get(goal)
-            merged = arriving if known is None else known | arriving
-            if merged != known:
-                before[goal] = merged
-                pending.append(goal)
-    return before
 
 
 def _after(instruction: Instruction, state: Names) -> Names:

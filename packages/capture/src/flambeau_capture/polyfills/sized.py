@@ -174,7 +174,7 @@ def _within(stop: Any, most: Any) -> Any:
     return few * (few + 1) // 2 + most * max(stop - 1 - most, 0)
 
 
-def _indices(row: Any, col: Any, counts: Any, begins: Any, total: Any, dtype: Any) -> Any:
+def _indices(counts: Any, begins: Any, total: Any, dtype: Any) -> Any:
     """The rows and columns of places of a matrix: in each row so many, from that column on."""
     ends = counts.cumsum(0)
     place = torch.arange(total, device=counts.device)
@@ -188,7 +188,7 @@ def tril_indices(
 ) -> Any:
     counts = (torch.arange(row, device=device) + (offset + 1)).clamp(0, col)
     total = _within(row + offset + 1, col) - _within(offset + 1, col)
-    return _indices(row, col, counts, torch.zeros_like(counts), total, dtype)
+    return _indices(counts, torch.zeros_like(counts), total, dtype)
 
 
 def triu_indices(
@@ -196,7 +196,7 @@ def triu_indices(
 ) -> Any:
     begins = (torch.arange(row, device=device) + offset).clamp(0, col)
     total = row * col - (_within(row + offset, col) - _within(offset, col))
-    return _indices(row, col, col - begins, begins, total, dtype)
+    return _indices(col - begins, begins, total, dtype)
 
 
 def unfold(input: Any, dimension: int, size: Any, step: Any) -> Any:

@@ -53,6 +53,16 @@ class UserError(Exception):
         self.lines: tuple[UserLine, ...] = ()
 
 
+@contextmanager
+def suppressed(*kinds: type[BaseException]) -> Iterator[None]:
+    """Inside, an exception of the program of these kinds ends the block, and nothing more."""
+    try:
+        yield
+    except UserError as error:
+        if not issubclass(error.value.cls, kinds):
+            raise
+
+
 class NotConcrete(Exception):
     """A value has no Python object that stands for it at capture time. `instead`: the break where
     one is needed, if it is another than that of who needs it."""

@@ -284,14 +284,20 @@ def as_expr(value: int | Expr) -> Expr:
 
 def terms_of(expr: Expr) -> tuple[dict[Expr, int], int]:
     """The expression as `sum(factor * coefficient) + constant`."""
+    return _collected((expr,))
+
+
+def _collected(parts: Iterable[Expr]) -> tuple[dict[Expr, int], int]:
+    """The sum of expressions, like terms collected."""
     terms: dict[Expr, int] = {}
     constant = 0
-    for part in summands(expr):
-        if isinstance(part, IntegerConstant):
-            constant += part.value
-        else:
-            rest, coefficient = _split(part)
-            terms[rest] = coefficient
+    for part in parts:
+        for leaf in summands(part):
+            if isinstance(leaf, IntegerConstant):
+                constant += leaf.value
+            else:
+                rest, coefficient = _split(leaf)
+                terms[rest] = terms.get(rest, 0) + coefficient
     return terms, constant
 
 
@@ -305,16 +311,7 @@ def from_terms(terms: Mapping[Expr, int], constant: int) -> Expr:
 
 def add(parts: Iterable[Expr]) -> Expr:
     """The canonical sum."""
-    terms: dict[Expr, int] = {}
-    constant = 0
-    for part in parts:
-        for leaf in summands(part):
-            if isinstance(leaf, IntegerConstant):
-                constant += leaf.value
-            else:
-                rest, coefficient = _split(leaf)
-                terms[rest] = terms.get(rest, 0) + coefficient
-    return from_terms(terms, constant)
+    return from_terms(*_collected(parts))
 
 
 def product(factors: Iterable[Expr]) -> Expr:

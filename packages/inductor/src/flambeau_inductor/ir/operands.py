@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Var
+from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import (
+    Axis,
     Check,
     Const,
     IndexValue,
@@ -117,6 +118,14 @@ class LoopBody:
     def copy(self, position: ValueId, instr: Instr) -> None:
         """Append what stands at `position` of the other body."""
         self.new[position] = self.append(renumbered(instr, self.new))
+
+
+def row_major(axes: Sequence[Axis]) -> Expr:
+    """The place of a point of these axes, the last of which runs fastest."""
+    index = as_expr(0)
+    for axis in axes:
+        index = index * as_expr(axis.size) + Var(axis.var)
+    return index
 
 
 def pruned(body: Sequence[Instr]) -> tuple[Instr, ...]:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from flambeau_inductor._torch_compat import OpOverload
 from flambeau_inductor.ir.nodes import PRIMITIVES
 from flambeau_inductor.node_queries import OURS, op_of, storage_of, val_of, written
+from flambeau_inductor.reachability import reached
 
 MOST_ELEMENTS = 1 << 26
 """Of any value on the way."""
@@ -147,15 +148,13 @@ def _called(node: fx.Node, args: Any, kwargs: Any) -> object:
 
 def _ancestors(node: fx.Node) -> set[fx.Node] | None:
     """A node and all that go into it; None where one of them is no function of constants."""
-    found, waiting = set[fx.Node](), [node]
-    while waiting:
-        one = waiting.pop()
-        if one in found:
-            continue
+    found: set[fx.Node] = set()
+    for one in reached(
+        [node], lambda one: (p for p in one.all_input_nodes if not _only_like(p, one))
+    ):
         if not _computable(one):
             return None
         found.add(one)
-        waiting += [part for part in one.all_input_nodes if not _only_like(part, one)]
     return found
 
 

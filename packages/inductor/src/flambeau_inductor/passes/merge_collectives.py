@@ -30,6 +30,7 @@ from flambeau_inductor._torch_compat import COLLECTIVES, WAIT, overload_of
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.node_queries import escaping, has_tag, strides
 from flambeau_inductor.passes.rewriter import Ledger
+from flambeau_inductor.reachability import reached
 from flambeau_inductor.tuning.links import link_of
 
 CAT, CLONE = PRIMS["cat"].overload, PRIMS["clone"].overload
@@ -183,7 +184,8 @@ def _merge(graph: fx.Graph, bucket: Sequence[Member], times: _Times, seen: set[f
     keys = {
         node: (-2 if node.op in fixed else place, 0, place) for node, place in times.place.items()
     }
-    for node in _needed(bucket):
+    operands = (each for member in bucket for each in member.call.all_input_nodes)
+    for node in reached(operands, lambda node: node.all_input_nodes):
         if times.place[node] > at and node.op not in fixed:
             keys[node] = (at, 1, times.place[node])
     made: list[fx.Node] = []
@@ -219,18 +221,6 @@ def _merge(graph: fx.Graph, bucket: Sequence[Member], times: _Times, seen: set[f
         graph.erase_node(member.wait)
         graph.erase_node(member.call)
     _reorder(graph, keys)
-
-
-def _needed(bucket: Sequence[Member]) -> set[fx.Node]:
-    """All that the members' operands are computed of."""
-    found: set[fx.Node] = set()
-    waiting = [each for member in bucket for each in member.call.all_input_nodes]
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting.extend(node.all_input_nodes)
-    return found
 
 
 def _reorder(graph: fx.Graph, keys: dict[fx.Node, tuple[int, int, int]]) -> None:

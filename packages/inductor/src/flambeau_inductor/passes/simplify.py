@@ -119,7 +119,7 @@ def drop_redundant(graph: fx.Graph, ledger: Ledger | None = None) -> int:
     return rewrite(graph, (Rule("drop_redundant", EQUAL_TO_X, operand),), ledger)
 
 
-def merge_equal(graph: fx.Graph, ledger: Ledger | None = None) -> int:
+def merge_equal(graph: fx.Graph) -> int:
     """Compute equal calls of primitives once."""
     merged = 0
     seen = escaping(graph)

@@ -16,6 +16,7 @@ from torch import fx
 
 from flambeau_inductor.ir.nodes import name_of, value_of
 from flambeau_inductor.node_queries import escaping
+from flambeau_inductor.reachability import reached
 
 CAT, DEVICE_PUT = PRIMS["cat"].overload, PRIMS["device_put"].overload
 RESHAPE, SLICE = PRIMS["reshape"].overload, PRIMS["slice"].overload
@@ -99,13 +100,7 @@ def _gather(graph: fx.Graph, transfers: list[fx.Node], device: torch.device) -> 
 
 def _hoisted(graph: fx.Graph, sources: list[fx.Node]) -> fx.Node:
     """The node after which all sources are there: what they are computed of moves to the front."""
-    needed: set[fx.Node] = set()
-    waiting = list(sources)
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting.extend(node.all_input_nodes)
+    needed = {*reached(sources, lambda node: node.all_input_nodes)}
     order = list(graph.nodes)
     at: fx.Node = next(node for node in reversed(order) if node.op == "placeholder")
     for node in order:

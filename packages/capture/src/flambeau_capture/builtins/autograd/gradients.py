@@ -9,7 +9,7 @@ what goes through another: a result by which later code differentiates is read b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any
@@ -22,6 +22,7 @@ from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.graph.autograd_functions import autograd_call
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import derivative_call, is_reentrant
+from flambeau_capture.reachability import reached
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
@@ -107,19 +108,7 @@ def _leads_to(graph: GraphBuilder, node: fx.Node, others: set[fx.Node]) -> bool:
         found = (each for user in value.users for each in (user, *_written(graph, user)))
         return (each for each in found if isinstance(each, fx.Node))
 
-    return any(value in others for value in _reached([node], following))
-
-
-def _reached(start: Iterable[Any], following: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
-    """What one comes to from the start, each once."""
-    seen: set[Any] = set()
-    waiting = list(start)
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            waiting.extend(following(node))
+    return any(value in others for value in reached([node], following))
 
 
 _PARAMETERS = (
@@ -165,7 +154,7 @@ def _in_graph(
         usual = batched == "only_inputs"
         if batched in given and given[batched].truth(tx) is not usual:
             raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
-    ancestors = _reached((value.node for value in outputs), lambda node: node.all_input_nodes)
+    ancestors = reached((value.node for value in outputs), lambda node: node.all_input_nodes)
     if any(is_reentrant(node) for node in ancestors):
         raise Break(_REASON, "torch.autograd.grad beside a checkpoint with use_reentrant=True")
     whole_graph_is_ours(tx)
@@ -349,9 +338,9 @@ def separately_undefined(
         results = [user for user in node.users if _requires_grad(user)]
         if len(node.args[2]) < 2 or len(results) < 2:  # type: ignore[arg-type]
             continue
-        ends = ({*_reached([user], lambda each: each.users)} & {*outputs} for user in results)
-        reached = [each for each in ends if each]  # one that leads nowhere is never defined
-        if any(each != reached[0] for each in reached):
+        ends = ({*reached([user], lambda each: each.users)} & {*outputs} for user in results)
+        somewhere = [each for each in ends if each]  # one that leads nowhere is never defined
+        if any(each != somewhere[0] for each in somewhere):
             step = min(graph.steps[user] for user in (node, *results) if user in graph.steps)
             why = "set_materialize_grads(False) with results that lead to several of the graph's"
             return step, BreakReport(REASONS[_REASON], why, ())
@@ -370,7 +359,7 @@ def leaves_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield tensor
         return
     last: dict[Any, tuple[int, int]] = {}
-    for node in _reached([tensor.grad_fn], compat.following):
+    for node in reached([tensor.grad_fn], compat.following):
         for place, leaf in enumerate(compat.following(node)):
             if hasattr(leaf, "variable"):
                 when = (-compat.sequence_number(node), place)

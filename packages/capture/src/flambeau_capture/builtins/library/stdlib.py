@@ -40,10 +40,10 @@ from flambeau_capture.values.base import (
     Kwargs,
     NotConcrete,
     Tracer,
-    UserError,
     Value,
     needing,
     objects_of,
+    suppressed,
 )
 from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -217,11 +217,8 @@ def _update_wrapper(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
                 made.set_attr(tx, name, inner.get_attr(tx, name))
     elif isinstance(inner, ObjectValue | BuiltinValue):
         for name in functools.WRAPPER_ASSIGNMENTS:
-            try:
+            with suppressed(AttributeError):
                 made.set_attr(tx, name, tx.get_attr(inner, name))
-            except UserError as error:
-                if not issubclass(error.value.cls, AttributeError):
-                    raise
         for name, value in inner.own_entries(tx) if isinstance(inner, ObjectValue) else ():
             made.set_attr(tx, name, value)
     else:

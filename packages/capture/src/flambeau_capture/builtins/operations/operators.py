@@ -35,7 +35,8 @@ from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate, nameless, one_object
-from flambeau_capture.values.containers.dicts import DictValue, DictView
+from flambeau_capture.values.containers.dict_views import DictView
+from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
 from flambeau_capture.values.containers.sequences import (
     SequenceValue,

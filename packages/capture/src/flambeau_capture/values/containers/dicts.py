@@ -1,8 +1,8 @@
-"""Dictionaries, their methods and views: dict, OrderedDict and defaultdict.
+"""Dictionaries and their methods: dict, OrderedDict and defaultdict.
 
-In: dicts of the program or new ones. Out: `DictValue`, `DictView`; `pairs_of`, what one can be
-updated with. Invariant: entries that the program does not touch are wrapped, and guarded, when they
-are read; what a method raises is what Python's own raises.
+In: dicts of the program or new ones. Out: `DictValue`; `pairs_of`, what one can be updated with.
+Invariant: entries that the program does not touch are wrapped, and guarded, when they are read;
+what a method raises is what Python's own raises.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import collections
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
-from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import (
     Args,
@@ -21,6 +20,7 @@ from flambeau_capture.values.base import (
     Tracer,
     UserError,
     Value,
+    suppressed,
     unpack,
 )
 from flambeau_capture.values.constant import (
@@ -31,6 +31,7 @@ from flambeau_capture.values.constant import (
     nameless,
     refuse,
 )
+from flambeau_capture.values.containers.dict_views import DictView
 from flambeau_capture.values.containers.hashable_keys import (
     dict_key,
     is_among,
@@ -38,10 +39,9 @@ from flambeau_capture.values.containers.hashable_keys import (
     raise_ordered_key_error,
 )
 from flambeau_capture.values.containers.sequences import Pending, TupleValue, tx_equal
-from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
+from flambeau_capture.values.functions.methods import BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import KeysIterator, SequenceIterator
 from flambeau_capture.values.objects.attributes import find_in_class
-from flambeau_capture.values.registry import DefinedAbove
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
 
@@ -354,86 +354,12 @@ def keys_of(tx: Tracer, given: Value) -> Value | None:
     found_by_object = hasattr(given, "payload")  # a class, or an object of one of the program's
     if not found_by_object and find_in_class(given.cls, "keys") is None:
         return None
-    try:
+    with suppressed(AttributeError):
         return tx.get_attr(given, "keys")
-    except UserError as error:
-        if not issubclass(error.value.cls, AttributeError):
-            raise
-        return None
+    return None
 
 
 _PLAIN_ITER = (dict, dict.__iter__)
-
-
-algebra_of_keys = DefinedAbove("what sets, which are made of keys, do to them")
-
-
-class DictView(BuiltinKind):
-    """dict.keys(), values() and items(): they follow the dict."""
-
-    built_once = True
-
-    def __init__(self, target: DictValue, kind: str) -> None:
-        self.target = target
-        self.kind = kind
-
-    @property
-    def cls(self) -> type:
-        ordered = self.target.cls is collections.OrderedDict
-        return type(getattr(collections.OrderedDict() if ordered else {}, self.kind)())
-
-    def parts(self) -> list[Value]:
-        if self.kind == "keys":
-            return self.target.keys()
-        if self.kind == "values":
-            return self.target.values()
-        return [TupleValue([key, value]) for key, value in self.target.entries()]
-
-    def as_python(self) -> Any:
-        return getattr(self.target.as_python(), self.kind)()
-
-    def truth(self, tx: Tracer) -> bool:
-        return self.target.truth(tx)
-
-    def length(self, tx: Tracer) -> int:
-        return self.target.length(tx)
-
-    def count(self, tx: Tracer) -> Value:
-        return self.target.count(tx)
-
-    def iterate(self, tx: Tracer) -> IteratorValue:
-        if self.kind == "keys":
-            return KeysIterator(self.target, self.target.keys())
-        return KeysIterator(self.target, self.target.keys(), self._now, self.kind)
-
-    def _now(self, tx: Any, key: Value) -> Value:
-        """The value or the item of a key when an iterator comes to it."""
-        value = self.target.lookup(tx or self.target._tx, key)
-        if value is None:
-            raise Break("FB0014", "iteration over a dict whose keys have changed on the way")
-        return value if self.kind == "values" else TupleValue([key, value])
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        if self.kind == "keys":
-            return self.target.contains(tx, item)
-        if self.kind == "values":
-            return any(tx_equal(tx, part, item) for part in self.parts())
-        if not issubclass(item.cls, tuple):  # no comparison of the item's own is called
-            return False
-        pair = unpack(tx, getattr(item, "payload", None) or item)
-        found = self.target.lookup(tx, pair[0]) if len(pair) == 2 else None
-        return found is not None and tx_equal(tx, found, pair[1])
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "__reversed__":
-            return SequenceIterator(TupleValue(self.parts()[::-1]))
-        if self.kind != "keys" or name in PROTOCOL:
-            return super().call_method(tx, name, args, kwargs)
-        return algebra_of_keys(tx, self, name, args)
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load(self.target)
-        writer.call_method_top(self.kind)
 
 
 def _pop(self: MappingValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

@@ -46,7 +46,7 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
 
     def read() -> list[Value | Pending]:
         tx.guard(source, "LIST_LENGTH", len(obj))
-        return existing_sequence(tx, obj, source, list)
+        return existing_sequence(obj, source, list)
 
     return UnreadList(tx, obj, source, read)
 
@@ -63,7 +63,7 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
         tx.guard(source, "LENGTH", len(obj))
         assume_special_methods(tx, type(obj))
     real = obj if find_in_class(type(obj), "n_unnamed_fields") is not None else None
-    made = TupleValue(existing_sequence(tx, obj, source, tuple), type(obj), source, tx, real)
+    made = TupleValue(existing_sequence(obj, source, tuple), type(obj), source, tx, real)
     if obj:
         tx.heap.know(obj, made)
     return made
@@ -203,7 +203,7 @@ def _deque(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
 def _reader(tx: Tracer, obj: Any, source: Source, base: Any) -> Callable[[], list[Any]]:
     def read() -> list[Any]:
         tx.guard(source, "LENGTH", base.__len__(obj))
-        return existing_sequence(tx, obj, source, base)
+        return existing_sequence(obj, source, base)
 
     return read
 
@@ -222,7 +222,7 @@ def _list(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
 
 def _tuple(tx: Tracer, obj: Any, source: Source, base: type) -> Value:
     tx.guard(source, "LENGTH", tuple.__len__(obj))
-    return TupleValue(existing_sequence(tx, obj, source, base), tuple, None, tx)
+    return TupleValue(existing_sequence(obj, source, base), tuple, None, tx)
 
 
 def _constant(tx: Tracer, obj: Any, source: Source, base: type) -> Value:

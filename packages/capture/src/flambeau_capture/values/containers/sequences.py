@@ -293,7 +293,7 @@ SEQUENCE_METHODS: dict[str, Handler] = {
 _PURE_LIST_METHODS = frozenset({"__repr__", "__str__", "__format__", "__sizeof__"})
 
 
-def existing_sequence(tx: Any, items: Any, source: Source, base: type) -> list[Value | Pending]:
+def existing_sequence(items: Any, source: Source, base: type) -> list[Value | Pending]:
     """The pending items of a container of the program, whatever its class overrides."""
     kind: ItemKind = "list" if base is list else "tuple" if base is tuple else "any"
     own = enumerate(base.__iter__(items))  # type: ignore[attr-defined]

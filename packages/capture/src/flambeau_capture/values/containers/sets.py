@@ -16,7 +16,8 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.containers.dicts import DictValue, DictView, algebra_of_keys
+from flambeau_capture.values.containers.dict_views import DictView, algebra_of_keys
+from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.hashable_keys import (
     Identity,
     is_among,

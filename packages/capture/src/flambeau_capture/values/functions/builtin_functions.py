@@ -271,7 +271,7 @@ def wrap_rest_of_frame(tx: Tracer, obj: Continue, source: Source) -> Value:
     names = body.code.co_varnames[: len(obj.args)]
     read = {*live_at(body, body.instructions[0], names), *body.code.co_cellvars}
     given: list[Value] = []
-    for name, item in zip(names, existing_sequence(tx, obj.args, Attr(source, "args"), tuple)):
+    for name, item in zip(names, existing_sequence(obj.args, Attr(source, "args"), tuple)):
         assert isinstance(item, Pending)
         wrap = tx.wrap if name in read else UnreadValue
         given.append(wrap(item.real, item.source))

@@ -25,6 +25,7 @@ from flambeau_capture.values.base import (
     Unreconstructible,
     UserError,
     Value,
+    suppressed,
 )
 from flambeau_capture.values.constant import NONE, Constant, is_none
 from flambeau_capture.values.iterators.generators import GeneratorValue, Resumable
@@ -207,12 +208,9 @@ class AsyncStep(Resumable):
         if self.ended or VERSION < (3, 13):
             self.ended = True
             return NONE
-        try:
+        item = None
+        with suppressed(StopAsyncIteration, GeneratorExit):
             item = self.throw(tx, [new_exception(GeneratorExit, [])])
-        except UserError as error:
-            if not issubclass(error.value.cls, StopAsyncIteration | GeneratorExit):
-                raise
-            return NONE
         if item is not None:
             tx.raise_error(RuntimeError, "coroutine ignored GeneratorExit")
         return NONE

@@ -23,6 +23,7 @@ from flambeau_capture.values.base import (
     Tracer,
     UserError,
     Value,
+    suppressed,
 )
 from flambeau_capture.values.constant import NONE, Constant, evaluate, is_none, nameless
 from flambeau_capture.values.functions.methods import BoundMethod
@@ -166,12 +167,9 @@ def close(tx: Tracer, target: Value) -> None:
 def _optional(tx: Tracer, target: Value, name: str) -> Value | None:
     if not isinstance(target, CallIterator) and find_in_class(target.cls, name) is None:
         return None
-    try:
+    with suppressed(AttributeError):
         return tx.get_attr(target, name)
-    except UserError as error:
-        if not issubclass(error.value.cls, AttributeError):
-            raise
-        return None
+    return None
 
 
 def _until_stopped(tx: Tracer, run: Callable[[], Value | None]) -> tuple[Value | None, Value]:

@@ -45,7 +45,7 @@ DTYPES: dict[torch.dtype, Any] = {
 TORCH_DTYPES = {np.dtype(kind): dtype for dtype, kind in DTYPES.items()}
 
 
-def from_tensor(tx: Tracer, tensor: TensorValue) -> Value:
+def from_tensor(tensor: TensorValue) -> Value:
     """`tensor.numpy()`."""
     fake = tensor.fake
     if fake.dtype not in DTYPES or fake.device.type != "cpu" or fake.requires_grad:
@@ -211,7 +211,7 @@ def _called(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         return _evaluated(tx, fn, args, kwargs)
     if ours and name in ("asarray", "array", "ascontiguousarray") and not kwargs:
         if len(args) == 1 and isinstance(args[0], TensorValue | Array):
-            first = args[0] if isinstance(args[0], Array) else from_tensor(tx, args[0])
+            first = args[0] if isinstance(args[0], Array) else from_tensor(args[0])
             assert isinstance(first, Array)
             return _copied(tx, first) if name == "array" else first
     if ours and name in OTHERS and args:

@@ -32,6 +32,7 @@ from flambeau_capture.values.tensors.argument_names import without_odd_names
 from flambeau_capture.values.tensors.numbers.ranges import is_certain, limits
 from flambeau_capture.values.tensors.refused_calls import hear, operator_name, refusal
 from flambeau_capture.values.tensors.registrations import guard_registrations
+from flambeau_capture.values.tensors.spreads import SPREADS, is_of_too_few, spread_of
 from flambeau_capture.values.tensors.symbolic_numbers import (
     SymbolValue,
     are_within,
@@ -196,7 +197,7 @@ def _check_special_sizes(tx: Tracer, target: Any, nodes: Any, result: Any) -> No
     call runs eagerly."""
     given = fx.node.map_arg(nodes, lambda node: node.meta["val"])
     mode = tx.graph.fake_mode
-    if operator_name(target) in _SPREADS:
+    if operator_name(target) in SPREADS:
         _check_spread(tx, operator_name(target), nodes, result)
     for symbol in sorted(compat.symbols_among(given), key=str):
         for value in (0, 1):
@@ -354,7 +355,7 @@ def _tried(tx: Tracer, target: Any, args: Any, kwargs: Any) -> Any:
     graph, frame = tx.graph, tx.caller(1)
     result = graph.run(target, args, kwargs)
     said = graph.warned
-    if operator_name(target) in _SPREADS and _of_too_few(args, kwargs, result):
+    if operator_name(target) in SPREADS and is_of_too_few(args, kwargs, result):
         if not tx.options.nopython:  # eager's kernel warns, which fake tensors do not run
             raise Warned("FB0023", f"call_function {operator_name(target)} of too few elements")
     if not said:
@@ -368,37 +369,17 @@ def _tried(tx: Tracer, target: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-_SPREADS = frozenset({"std", "var", "std_mean", "var_mean"})
-
-
 def _check_spread(tx: Tracer, name: str, nodes: Any, result: Any) -> None:
     """Check in the graph that data gives a spread enough elements: eager warns where there are too
     few, and its derivative divides by none as C++ does, not as Python."""
     args, kwargs = nodes
-    count, results, correction = _spread(args, kwargs, result)
+    count, results, correction = spread_of(args, kwargs, result)
     if not isinstance(count, torch.SymInt) or not isinstance(correction, int | float):
         return
     enough = count // results > correction if type(results) is not int or results else True
     if compat.own_data_symbols(enough) and compat.known_condition(enough) is not True:
         if not require_number(tx, symbol_value(tx, enough), f"{name} of too few elements"):
             raise Break("FB0004", f"{name} of a size by data")
-
-
-def _of_too_few(args: Any, kwargs: Any, result: Any) -> bool:
-    """Whether a spread is over no more elements than its correction: eager warns at every call."""
-    count, results, correction = _spread(args, kwargs, result)
-    left = results * correction
-    return isinstance(count, int) and isinstance(left, int | float) and count <= left
-
-
-def _spread(args: Any, kwargs: Any, result: Any) -> tuple[Any, Any, Any]:
-    """How many elements a spread is of, how many results it has, and the correction of each."""
-    first = result[0] if isinstance(result, tuple) else result
-    given = kwargs.get("unbiased", next((x for x in args[1:] if type(x) is bool), True))
-    correction = kwargs.get("correction", int(given))
-    of = args[0] if args else kwargs["input"]
-    count = of.meta["val"].numel() if isinstance(of, fx.Node) else None
-    return count, first.numel(), 1 if correction is None else correction
 
 
 def warn_at(

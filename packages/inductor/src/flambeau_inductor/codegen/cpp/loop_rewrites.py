@@ -31,7 +31,7 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
-from flambeau_inductor.ir.operands import operands, pruned, reindexed, renumbered
+from flambeau_inductor.ir.operands import LoopBody, operands, pruned, reindexed, renumbered
 
 COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 CLOSED = frozenset(["add", "sub", "where", "maximum", "minimum"])
@@ -69,13 +69,9 @@ def two_pass_variance(loop: Loop) -> Loop:
     )
     if not any(isinstance(i, Reduce) and i.kind == "welford" for i in loop.body):
         return loop
-    body: list[Instr] = []
-    new: dict[ValueId, ValueId] = {}
+    writer = LoopBody()
+    body, new, emit = writer.body, writer.new, writer.append
     parts: dict[ValueId, tuple[ValueId, ValueId]] = {}
-
-    def emit(instr: Instr) -> ValueId:
-        body.append(instr)
-        return len(body) - 1
 
     for position, instr in enumerate(loop.body):
         if isinstance(instr, Reduce) and instr.kind == "welford":
@@ -343,13 +339,9 @@ def exact_in_half(loop: Loop) -> Loop:
 
     The conversion back would round what needs no rounding.
     """
-    body: list[Instr] = []
-    new: dict[ValueId, ValueId] = {}
+    writer = LoopBody()
+    body, new, emit = writer.body, writer.new, writer.append
     found: dict[tuple[ValueId, torch.dtype], ValueId | None] = {}
-
-    def emit(instr: Instr) -> ValueId:
-        body.append(instr)
-        return len(body) - 1
 
     def narrow(value: ValueId, dtype: torch.dtype) -> ValueId | None:
         """The value in `dtype`, if that is exact."""
@@ -406,12 +398,8 @@ def one_hot(loop: Loop) -> Loop:
         return loop
     inner = frozenset(a.var for a in loop.r) or {axes[-1].var}
     moving = _moving(loop, inner)
-    body: list[Instr] = []
-    new: dict[ValueId, ValueId] = {}
-
-    def emit(instr: Instr) -> ValueId:
-        body.append(instr)
-        return len(body) - 1
+    writer = LoopBody()
+    body, new, emit = writer.body, writer.new, writer.append
 
     changed = False
     for position, instr in enumerate(loop.body):

@@ -11,7 +11,7 @@ anew, from memory, the element values it needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,6 +35,7 @@ from flambeau_inductor.ir.loops import (
     Store,
 )
 from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.reachability import reached
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import MEASURED, Tuning
 
@@ -355,12 +356,9 @@ class KernelWriter(Instructions):
 
     def _needed(self, reduces: Sequence[int], stores: Sequence[int]) -> list[int]:
         """Element values to compute in a pass, in order, with the pass's stores."""
-        wanted: set[int] = set()
-        todo = [self._reduce(i).arg for i in reduces] + list(stores)
-        while todo:
-            i = todo.pop()
-            if i in self.ready or i in wanted:
-                continue
-            wanted.add(i)
-            todo.extend(operands(self.loop.body[i]))
-        return sorted(wanted)
+        ends = [self._reduce(i).arg for i in reduces] + list(stores)
+        taken = reached(self._unready(ends), lambda i: self._unready(operands(self.loop.body[i])))
+        return sorted(taken)
+
+    def _unready(self, values: Iterable[int]) -> list[int]:
+        return [i for i in values if i not in self.ready]

@@ -14,6 +14,7 @@ from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.codegen.triton.pointwise import ENDS_IN_HALF, instructions_of
 from flambeau_inductor.ir.loops import Check, Const, Instr, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.ir.operands import levels, operands
+from flambeau_inductor.reachability import reached
 
 
 def only_read_by(loop: Loop, such: Callable[[Instr], bool]) -> frozenset[int]:
@@ -96,16 +97,15 @@ def computed_again(loop: Loop) -> int:
     """Instructions an element that a row costs which stays in registers as it was read: what a
     reduction or a store takes is computed for each of them that waits for others."""
     level, element = levels(loop)
+
+    def taken(instr: Instr) -> list[int]:
+        return [k for k in operands(instr) if element[k]]
+
     needed: dict[int, set[int]] = {}
     for instr, deep in zip(loop.body, level, strict=True):
         if isinstance(instr, Reduce | Store | Check):
             found = needed.setdefault(deep - isinstance(instr, Reduce), set())
-            todo = [k for k in operands(instr) if element[k]]
-            while todo:
-                k = todo.pop()
-                if k not in found:
-                    found.add(k)
-                    todo.extend(v for v in operands(loop.body[k]) if element[v])
+            found.update(reached(taken(instr), lambda k: taken(loop.body[k])))
     once = set[int]().union(*needed.values())
     to_half = ends_in(loop, frozenset(HALF))
     each = [_instructions(loop.body[k], k in to_half) for found in needed.values() for k in found]

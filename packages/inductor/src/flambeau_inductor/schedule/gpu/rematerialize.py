@@ -36,6 +36,7 @@ from flambeau_inductor.ir.operands import LoopBody, operands, pruned, reindexed,
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.steps import Compute, computing, made_by, rescheduled, touched
 from flambeau_inductor.ir.tensors import LibraryCall, Node, Pointwise
+from flambeau_inductor.reachability import reached
 from flambeau_inductor.schedule.fuse.legality import ComputedBuffer, FusionGroup
 from flambeau_inductor.schedule.fuse.loop_order import ranges_of
 from flambeau_inductor.schedule.materialize.plan import (
@@ -320,12 +321,7 @@ def _chain(maker: _Maker, load: Load, ranges: Ranges) -> dict[ValueId, Instr]:
         own[axis.var] = simplify(load.index // step % axis.size, ranges)
     if simplify(store.index.substitute(own), ranges).key != load.index.key:
         return {}
-    wanted, todo = set[ValueId](), [store.value]
-    while todo:
-        position = todo.pop()
-        if position not in wanted:
-            wanted.add(position)
-            todo.extend(operands(maker.loop.body[position]))
+    wanted = reached([store.value], lambda position: operands(maker.loop.body[position]))
     moved = partial(_at, own, ranges)
     return {p: reindexed(maker.loop.body[p], moved) for p in sorted(wanted)}
 

@@ -47,6 +47,7 @@ from flambeau_inductor.ir.operands import (
 )
 from flambeau_inductor.ir.program import Program, RunLoop, Step
 from flambeau_inductor.ir.steps import Compute, computing, made_by, rescheduled, touched
+from flambeau_inductor.reachability import reached
 from flambeau_inductor.schedule.gpu.split_reduction import ScratchBuffers, rows_of_parts
 from flambeau_inductor.scheduling_limits import Limits
 
@@ -213,13 +214,12 @@ def _split_row_loop(loop: Loop) -> SplitRowLoop | None:
     if len(loop.x) != 1 or not any(level[p] for p in stores):
         return None
     row = Var(loop.x[0].var)
-    wanted, todo = set[ValueId](), list(stores)  # back to what reductions give
-    while todo:
-        position = todo.pop()
-        if position not in wanted:
-            wanted.add(position)
-            instr = loop.body[position]
-            todo.extend(() if isinstance(instr, Reduce | ReducePart) else operands(instr))
+
+    def of_rows(position: ValueId) -> tuple[ValueId, ...]:  # back to what reductions give
+        instr = loop.body[position]
+        return () if isinstance(instr, Reduce | ReducePart) else operands(instr)
+
+    wanted = reached(stores, of_rows)
     rest, first = LoopBody(), list(loop.body)
     between: dict[str, torch.dtype] = {}
     for position in sorted(wanted):

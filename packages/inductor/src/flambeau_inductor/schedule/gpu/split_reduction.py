@@ -10,7 +10,7 @@ parts have stored is read by the rest where that is less than what it was comput
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -18,7 +18,7 @@ from math import prod
 import torch
 
 from flambeau_inductor.driver import PassContext
-from flambeau_inductor.indexing import Expr, Var, as_expr
+from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import (
     Axis,
     Check,
@@ -33,10 +33,11 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
-from flambeau_inductor.ir.operands import LoopBody, levels, operands, pruned, reindexed
+from flambeau_inductor.ir.operands import LoopBody, levels, operands, pruned, reindexed, row_major
 from flambeau_inductor.ir.program import Buffer, Layout, Program, RunLoop, Step
 from flambeau_inductor.ir.steps import rescheduled
 from flambeau_inductor.ir.tensors import flat_strides
+from flambeau_inductor.reachability import reached
 from flambeau_inductor.schedule.fuse.loop_order import normalised
 from flambeau_inductor.scheduling_limits import Limits
 
@@ -207,7 +208,7 @@ class _Peeling:
                 if not isinstance(instr, Store) or self.element[position]:
                     body.copy(position, reindexed(instr, lambda e: e.substitute(along)))
         place = (Axis("part", self.parts), *loop.x)
-        at = _row_major(place)
+        at = row_major(place)
         for position, reduce in self.first.items():
             made = body.append(replace(reduce, arg=body.new[reduce.arg]))
             for part, dtype in enumerate(self._kept(reduce)):
@@ -221,7 +222,7 @@ class _Peeling:
                 body.append(Store(buffer, at, value))
         # the one variable of the parts in terms of the axes that were taken off
         x = (*split, *loop.x)
-        spelled = {"part": _row_major(split)}
+        spelled = {"part": row_major(split)}
         instrs = tuple(reindexed(i, lambda e: e.substitute(spelled)) for i in pruned(body.body))
         return normalised(Loop(f"{loop.name}_parts", x, inner, instrs, loop.origins))
 
@@ -259,8 +260,8 @@ class _Peeling:
         """Rows from their parts; what depends on them alone is computed and stored here."""
         loop = self.loop
         across = Axis("part", self.parts)
-        at = _row_major((across, *loop.x))
-        row = _row_major(loop.x)
+        at = row_major((across, *loop.x))
+        row = row_major(loop.x)
         body = LoopBody()
         pieces = {position: self._combine(body, position, at) for position in self.first}
         for (position, part), buffer in results.items():
@@ -319,7 +320,7 @@ class _Peeling:
     ) -> list[Loop]:
         """What the rows are used for along `r`, with the rows read back."""
         loop = self.loop
-        row = _row_major(loop.x)
+        row = row_major(loop.x)
         body = LoopBody()
         given = self._read_back(rest)
         for position, instr in enumerate(loop.body):
@@ -366,26 +367,18 @@ class _Peeling:
 
     def _read(self, rest: Sequence[ValueId], given: Mapping[ValueId, Load]) -> int:
         """Bytes that the rest reads an element of its rows."""
-        along, seen, todo = {axis.var for axis in self.loop.r}, set[ValueId](), list(rest)
-        loads = set[Load]()
-        while todo:
-            position = todo.pop()
-            if position in seen or position in self.first:
-                continue
-            seen.add(position)
-            instr = given.get(position, self.loop.body[position])
-            if isinstance(instr, Load) and instr.index.vars & along:
-                loads.add(instr)
-            todo.extend(operands(instr))
-        return sum(load.dtype.itemsize for load in loads)
+        along = {axis.var for axis in self.loop.r}
+
+        def instr(position: ValueId) -> Instr:
+            return given.get(position, self.loop.body[position])
+
+        def later(positions: Iterable[ValueId]) -> Iterable[ValueId]:
+            return (position for position in positions if position not in self.first)
+
+        found = reached(later(rest), lambda position: later(operands(instr(position))))
+        loads = {one for one in map(instr, found) if isinstance(one, Load)}
+        return sum(load.dtype.itemsize for load in loads if load.index.vars & along)
 
 
 def _results(reduce: Reduce) -> int:
     return 2 if reduce.kind == "welford" else 1
-
-
-def _row_major(axes: Sequence[Axis]) -> Expr:
-    index = as_expr(0)
-    for axis in axes:
-        index = index * as_expr(axis.size) + Var(axis.var)
-    return index

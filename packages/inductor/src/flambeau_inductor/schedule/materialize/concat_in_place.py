@@ -34,6 +34,7 @@ from flambeau_inductor.ir.tensors import (
     View,
 )
 from flambeau_inductor.lowering.rules.shape import CONCATENATION
+from flambeau_inductor.reachability import reached
 from flambeau_inductor.schedule.materialize.plan import (
     MaterializationPlan,
     Piece,
@@ -208,14 +209,9 @@ def _ends_rows(joined: Joined) -> bool:
 
 def _inlined(node: Node) -> Iterator[Node]:
     """What a value is computed of, element by element."""
-    seen, work = set[Node](), [node]
-    while work:
-        item = work.pop()
-        if item not in seen:
-            seen.add(item)
-            yield item
-            if isinstance(item.define, Pointwise | View):
-                work.extend(operands(item))
+    return reached(
+        [node], lambda item: operands(item) if isinstance(item.define, Pointwise | View) else ()
+    )
 
 
 def _selects_by_element(

@@ -46,6 +46,7 @@ from flambeau_inductor.ir.tensors import (
     dims_of,
     dot,
 )
+from flambeau_inductor.reachability import reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +195,11 @@ def data_sizes_of(made: MaterializationPlan, node: Node) -> set[str]:
     piece, owner = made.pieces.get(node), made.memory_of(node)
     found = data_sizes_in(0 if piece is None else piece.offset)
     found |= set().union(*map(data_sizes_in, (*owner.shape, *made.graph.stride_of(owner))))
-    waiting, seen = [node], {node}
-    while waiting:
-        one = waiting.pop()
+
+    def computed_with(one: Node) -> list[Node]:
+        return operands(one) if one is node or not made.has_memory(one) else []
+
+    for one in reached([node], computed_with):
         define = one.define
         index = getattr(define, "index", ())
         places = index if isinstance(index, tuple) else (index,)
@@ -204,9 +207,6 @@ def data_sizes_of(made: MaterializationPlan, node: Node) -> set[str]:
         checks = (check for x in (one, *operands(one)) for check in made.checks.get(x, ()))
         for number in (*numbers, *(check.size for check in checks)):
             found |= data_sizes_in(number)
-        if one is node or not made.has_memory(one):
-            waiting += (x for x in operands(one) if x not in seen)
-            seen.update(operands(one))
     return found
 
 

@@ -19,7 +19,8 @@ import torch
 
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.indexing import Var
-from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Point, Reduce, Store, ValueId
+from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Reduce, Store, ValueId
+from flambeau_inductor.ir.operands import LoopBody
 from flambeau_inductor.ir.program import Buffer, Layout
 from flambeau_inductor.schedule.fuse.loop_order import normalised
 from flambeau_inductor.templates.attention.flash_forward import natural, nothing_yet, step, weighed
@@ -117,11 +118,8 @@ def combination(attention: Attention, partial: tuple[str, str], parts: int, name
     """The loop that weighs the results of the blocks by their sums."""
     batch, heads, *_, out = attention.sizes
     rows, wide = batch * heads, torch.float32
-    made: list[Instr] = []
-
-    def put(instr: Instr) -> ValueId:
-        made.append(instr)
-        return len(made) - 1
+    made = LoopBody()
+    put = made.append
 
     def instead(value: ValueId, number: float, other: float) -> ValueId:
         """Another number in the place of one."""
@@ -142,4 +140,4 @@ def combination(attention: Attention, partial: tuple[str, str], parts: int, name
     to = sequence * first + head * second + column * last + attention.out.offset
     put(Store(attention.out.buffer, to, value))
     axes = (Axis("sequence", batch), Axis("head", heads), Axis("column", out))
-    return normalised(Loop(name, axes, (Axis("part", parts),), tuple(made)))
+    return normalised(Loop(name, axes, (Axis("part", parts),), tuple(made.body)))

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
-from flambeau_inductor.indexing import Expr, Var, as_expr
+from flambeau_inductor.indexing import Var, as_expr
 from flambeau_inductor.ir.loops import (
     Axis,
     Const,
@@ -25,7 +25,7 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
-from flambeau_inductor.ir.operands import renumbered
+from flambeau_inductor.ir.operands import LoopBody, renumbered, row_major
 from flambeau_inductor.ir.program import Buffer, Layout
 from flambeau_inductor.schedule.fuse.loop_order import normalised
 from flambeau_inductor.templates.call_replacement import Buffers, Kept, Several, touching
@@ -61,13 +61,9 @@ def _rest(
     product: Product, epilogue: ProductEpilogue, partials: str, parts: int, name: str
 ) -> Loop:
     _, m, n, _ = product.sizes
-    row, column = _flat(epilogue.rows), _flat(epilogue.columns)
-    made: list[Instr] = []
-
-    def put(instr: Instr) -> ValueId:
-        made.append(instr)
-        return len(made) - 1
-
+    row, column = row_major(epilogue.rows), row_major(epilogue.columns)
+    made = LoopBody()
+    put = made.append
     wide = torch.float32
     load = put(Load(partials, Var("part") * (m * n) + row * n + column, wide))
     value = put(Reduce("sum", load, wide))
@@ -95,17 +91,10 @@ def _rest(
         replace(i, index=i.index.substitute(ones))
         if isinstance(i, Load | Store | IndexValue)
         else i
-        for i in made
+        for i in made.body
     )
     axes = (*epilogue.rows, *epilogue.columns)
     return normalised(Loop(name, axes, (Axis("part", parts),), body))
-
-
-def _flat(axes: tuple[Axis, ...]) -> Expr:
-    position: Expr = as_expr(0)
-    for axis in axes:
-        position = position * as_expr(axis.size) + Var(axis.var)
-    return position
 
 
 def partial_kernel(
