@@ -18,16 +18,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.texts import format_value, text_of, text_value
 from flambeau_capture.source import ConstantSource, answers_attributes
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    Tracer,
-    UserError,
-    Value,
-    needing,
-    suppressed,
-)
+from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value, needing, suppressed
 from flambeau_capture.values.constant import (
     Constant,
     constant_of,

@@ -263,14 +263,15 @@ def pool(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         said = given.pop(each, usual)
         empty = isinstance(said, SequenceValue) and not said.parts()
         sides[each] = _sides(usual if empty or is_none(said) else said, dims)
-    plain = isinstance(x, TensorValue) and x.fake.is_contiguous() and x.fake.is_floating_point()
-    if given or not plain or x.fake.dim() <= dims or any(len(s) != dims for s in sides.values()):
+    if given or not isinstance(x, TensorValue) or any(len(s) != dims for s in sides.values()):
+        return None
+    if not x.fake.is_contiguous() or not x.fake.is_floating_point() or x.fake.dim() <= dims:
         return None
     padding = sides["padding"]
     none = all(type(each) is Constant and each.value == 0 for each in padding)
     if not padded_counts and not none:
         return None
-    parts = [TupleValue(sides["kernel_size"]), TupleValue(sides["stride"])]
+    parts: list[Value] = [TupleValue(sides["kernel_size"]), TupleValue(sides["stride"])]
     parts += [Constant(None) if none else TupleValue(padding), TupleValue(sides["dilation"])]
     return tx.call_python(sized.pool, [x, *parts, Constant(kind == "max")])
 
