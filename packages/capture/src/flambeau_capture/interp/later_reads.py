@@ -3,8 +3,7 @@
 In: a value that a hook or a function's derivative has loaded, and from where. Out: nothing, or a
 break. Invariant: such a body is captured where it is handed over, as if it were run there; so it
 may read code, objects, what autograd keeps for it, and variables that nothing sets again, but no
-attribute and no item that the program may have changed when the body runs. Of a class it may read
-the constants that no code sets but the class's own body.
+attribute and no item that the program may have changed when the body runs.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
-import sys
 from collections.abc import Collection, Iterator
 from types import CodeType
 from typing import Any
@@ -36,13 +34,10 @@ from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 _SETS_GLOBAL = frozenset({"STORE_NAME", "STORE_GLOBAL", "DELETE_NAME", "DELETE_GLOBAL"})
-_SETS_ATTRIBUTE = frozenset({"STORE_ATTR", "DELETE_ATTR"})
-_BY_NAME = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
 _SETS_CELL = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 
 unguarded(
-    "global variables and constants of classes that a hook, or the derivative of a "
-    "`torch.autograd.Function`, reads",
+    "global variables that a hook, or the derivative of a `torch.autograd.Function`, reads",
     "they are read, and guarded, where the forward pass runs; those that code of their module sets "
     "again are left to Python",
 )
@@ -81,9 +76,7 @@ def must_stay_attribute(tx: Tracer, obj: Value, name: str, found: Value) -> None
     elif isinstance(obj, PyModuleValue):
         stays = trusted_name(obj.module.__name__)
     elif isinstance(obj, ClassValue):
-        stays = trusted_class(obj.python_class) or (
-            isinstance(found, Constant) and _set_by_class_alone(obj.python_class, name)
-        )
+        stays = trusted_class(obj.python_class)
     else:
         stays = not isinstance(obj, Instance) or obj.source is None
     if not stays:
@@ -140,31 +133,6 @@ def _owner(code: CodeType, namespace: dict[str, Any], name: str) -> CodeType | N
     return next((each for each in reversed(chain) if name in each.co_cellvars), None)
 
 
-def _set_by_class_alone(kind: type, name: str) -> bool:
-    """Whether no code of the modules of a class and its bases, nor of the program's script, sets
-    an attribute of this name but in the body of a class."""
-    own = [each for each in kind.__mro__ if not trusted_class(each)]
-    modules = {"__main__", *(each.__module__ for each in own)}
-    return any(name in vars(each) for each in own) and all(
-        _sets_no_attribute(module, name) for module in modules
-    )
-
-
-@functools.cache
-def _sets_no_attribute(module: str, name: str) -> bool:
-    code = _code_of(vars(sys.modules[module])) if module in sys.modules else None
-    return code is not None and not _sets_attribute(code, name)
-
-
-def _sets_attribute(code: CodeType, name: str) -> bool:
-    if name in code.co_consts and not _BY_NAME.isdisjoint(code.co_names):
-        return True
-    own = (x for x in decode(code).instructions if x.opname in _SETS_ATTRIBUTE)
-    return any(x.argval == name for x in own) or any(
-        _sets_attribute(each, name) for each in _inner(code)
-    )
-
-
 def _set_once(scope: GlobalsScope) -> Collection[str]:
     """The global variables that code of their module sets once; none where it is not to be had."""
     if scope.set_once is None:
@@ -172,20 +140,12 @@ def _set_once(scope: GlobalsScope) -> Collection[str]:
     return scope.set_once
 
 
-def _code_of(namespace: dict[str, Any]) -> CodeType | None:
-    """The code of a module, where it is to be had."""
-    loader: Any = namespace.get("__loader__")
-    found = namespace.get("__spec__")  # by `python -m` its name is not that of the namespace
-    try:
-        name = namespace["__name__"] if found is None else found.name
-        code: CodeType | None = loader.get_code(name)
-    except (AttributeError, ImportError, KeyError, OSError, SyntaxError):
-        return None
-    return code
-
-
 def _found_set_once(namespace: dict[str, Any]) -> Collection[str]:
-    code = _code_of(namespace)
+    loader: Any = namespace.get("__loader__")
+    try:
+        code = loader.get_code(namespace["__name__"])
+    except (AttributeError, ImportError, KeyError, OSError, SyntaxError):
+        return ()
     if code is None:
         return ()
     body = decode(code)

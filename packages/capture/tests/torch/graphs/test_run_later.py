@@ -3,7 +3,6 @@ body runs, after the forward pass. Generated: ways to read it times kinds of bod
 between the passes; and what nothing sets again, which stays in one graph."""
 
 import functools
-import sys
 import types
 
 import pytest
@@ -339,54 +338,3 @@ def test_what_nothing_sets_again_stays_in_the_graph(capture, backend, same, way,
     expected = derivative_after(run, lambda: None)
     same(derivative_after(capture(run, nopython=True), lambda: None), expected)
     assert len(backend) == 1
-
-
-CONSTANTS = "class Base:\n    k = 2\nclass Own(Base):\n    def of(self, g): return g * self.k\n"
-SCALE = "def scale(g): return g * Own.k\n"
-SET_BY = {
-    "an assignment": "def change(): Own.k = 5",
-    "an assignment to its base": "def change(): Base.k = 5",
-    "its own method": "class Set(Base):\n    @classmethod\n    def of(cls, k): cls.k = k\n"
-    "def change(): Set.of.__func__(Own, 5)",
-    "a loop": "def change():\n    for Own.k in (4, 5): pass",
-    "setattr": "def change(): setattr(Own, 'k', 5)",
-    "__setattr__": "def change(): type.__setattr__(Own, 'k', 5)",
-    "a deletion": "Own.k = 7\ndef change(): del Own.k",
-}
-
-
-@pytest.fixture
-def module_of(monkeypatch):
-    def make(source):
-        module = types.ModuleType(f"tests_constants_{len(source)}")
-        code = compile(source, module.__name__, "exec")
-        module.__loader__ = types.SimpleNamespace(get_code=lambda name: code)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        exec(code, vars(module))
-        return module
-
-    return make
-
-
-@pytest.mark.parametrize("body", BODIES[:2], ids=lambda each: each.__name__)
-@pytest.mark.parametrize("way", SET_BY)
-def test_a_constant_of_a_class_that_code_sets_is_read_when_it_runs(
-    capture, same, module_of, way, body
-):
-    source = CONSTANTS + SCALE + SET_BY[way]
-    theirs, ours = module_of(source), module_of(source + "\n")
-    expected = derivative_after(body(theirs.scale), theirs.change)
-    same(derivative_after(capture(body(ours.scale)), ours.change), expected)
-
-
-@pytest.mark.parametrize("body", BODIES[:2], ids=lambda each: each.__name__)
-def test_constants_of_classes_stay_in_the_graph_and_are_guarded(
-    capture, backend, same, module_of, body
-):
-    module = module_of(CONSTANTS + SCALE)
-    run = body(module.scale)
-    ours = capture(run, nopython=True)
-    for value in (2, 3, 2.5):
-        type.__setattr__(module.Own, "k", value)
-        same(derivative_after(ours, lambda: None), derivative_after(run, lambda: None))
-    assert len(backend) >= 2
