@@ -29,8 +29,8 @@ def refusal(
 ) -> Exception:
     """What to raise for an operator that fails on fake tensors with `error`."""
     stop = _as_break(target, error)
-    if stop.reason.id != "FB0011":
-        return stop
+    if stop.reason.id != "FB0011" or isinstance(error, AttributeError):
+        return stop  # of what is no tensor there
     raised = _raised_by_eager(target, args, kwargs)
     if raised is None or type(raised).__module__ != "builtins":  # others are about data
         return stop
