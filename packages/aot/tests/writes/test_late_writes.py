@@ -76,7 +76,7 @@ def test_a_derivative_that_writes_to_an_input(write: str, saved: bool) -> None:
         return apply(x, kept), other + 1
 
     def of_a_view(x: torch.Tensor, kept: torch.Tensor, other: torch.Tensor) -> Any:
-        return apply(x, kept.flip(0).flip(0) if write == "a view" else kept[:2]).exp(), kept
+        return apply(x, kept.flip(0).flip(0) if write == "a view" else kept[:2]).sin(), kept
 
     programs = [once, twice, to_both, written_before]
     for program in [*programs, of_a_view] if write != "a view" else programs:
@@ -84,6 +84,18 @@ def test_a_derivative_that_writes_to_an_input(write: str, saved: bool) -> None:
         expected = outcome(program)
         torch.testing.assert_close(outcome(compiled), expected)
         torch.testing.assert_close(outcome(compiled), expected)
+
+
+@pytest.mark.parametrize("write", ["of the gradient", "an element", "out"])
+def test_one_with_a_result_that_its_operator_keeps_is_refused(write: str) -> None:
+    """Where gradients are differentiated in turn it would run, and write, once for each part."""
+    apply = function_writing(WRITES[write], True)
+
+    def program(x: torch.Tensor, kept: torch.Tensor, other: torch.Tensor) -> Any:
+        return apply(x, kept[:2]).exp(), kept
+
+    with pytest.raises(aot.Unsupported, match="AO0166"):
+        outcome(aot.aot_function(program, aot.run_as_is))
 
 
 def test_a_buffer_of_a_module() -> None:
