@@ -120,13 +120,15 @@ def test_the_slope_of_a_batch_norm_is_laid_out_as_its_kernel_does(training: bool
     norm = torch.nn.BatchNorm2d(3).cuda().train(training)
     image = torch.randn(2, 3, 4, 4, device="cuda").contiguous(memory_format=torch.channels_last)
 
-    def slope(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        y = torch.nn.functional.batch_norm(x, mean, variance, w, b, training)
+    def slope(
+        x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, mean: torch.Tensor, var: torch.Tensor
+    ) -> torch.Tensor:
+        y = torch.nn.functional.batch_norm(x, mean, var, w, b, training)
         return torch.autograd.grad(y.square().sum(), x)[0] * 1
 
     seen = []
     for call in (slope, aot.aot_function(slope, aot.run_as_is)):
-        mean, variance = torch.zeros(3, device="cuda"), torch.ones(3, device="cuda")
+        statistics = torch.zeros(3, device="cuda"), torch.ones(3, device="cuda")
         given = image.detach().requires_grad_(), norm.weight, norm.bias
-        seen.append(call(*given).stride())
+        seen.append(call(*given, *statistics).stride())
     assert seen[1] == seen[0]
