@@ -30,6 +30,7 @@ SUBJECTS = {
     "inductor/tests/codegen/triton/offline": "kernels compiled without a GPU",
     "inductor/tests/whole_graphs": "all stages of the package",
     "meta/tests/compiled": "the compiled callable",
+    "meta/tests/planning": "memory and time, planned",
 }
 """Folders of tests that no folder of the sources has, and what their files are about."""
 
