@@ -29,11 +29,12 @@ def environment_of(number: Any) -> Any:
     return number.node.shape_env
 
 
-def data_symbols(numbers: Iterable[Any]) -> set[Any]:
-    """The unbacked symbols of symbolic numbers: those that depend on the data of tensors."""
+def data_symbols(numbers: Iterable[Any], known: bool = False) -> set[Any]:
+    """The unbacked symbols of symbolic numbers: those that depend on the data of tensors. known:
+    also those of which a value is known by now, which the graph checks."""
     found: set[Any] = set()
     for number in numbers:
-        expression = expression_of(number)
+        expression = number.node._expr if known else expression_of(number)
         if expression.free_symbols:
             from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 

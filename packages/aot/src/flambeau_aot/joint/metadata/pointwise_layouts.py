@@ -57,7 +57,7 @@ def by_operands(
     another operand."""
     opened = [n for x in given for n in (*x.shape, *x.stride()) if is_symbolic(n)]
     if opened or any(map(is_symbolic, shape)):
-        if data_symbols((*opened, *filter(is_symbolic, shape))):
+        if data_symbols((*opened, *filter(is_symbolic, shape)), known=True):
             return None
         known = by_operands([*map(in_this_compile, given)], [*map(hint, shape)], dtypes, wrapped)
         return None if known is None else _in_every_call(known, shape)
