@@ -19,12 +19,20 @@ class Named(Plain):
     __module__ = "builtins"
 
 
+class Holder:
+    class Inner(Plain):
+        __module__ = "builtins"
+
+    class Nowhere(Plain):
+        __module__ = None
+
+
 class Base(Plain):
     def __str__(self):
         return f"text of {super().__str__()}"
 
 
-GLOBAL = Plain(0)
+GLOBAL, INNER, NOWHERE = Plain(0), Holder.Inner(0), Holder.Nowhere(0)
 WAYS = {
     "repr": "repr(o)",
     "str": "str(o)",
@@ -46,6 +54,8 @@ BREAKS = {"compared", "length", "wide", "key", "formatted", "percent", "method"}
 OBJECTS = {
     "given": "o",
     "global": "GLOBAL",
+    "inner": "INNER",
+    "nowhere": "NOWHERE",
     "made": "Plain(t + n)",
     "named": "Named(n)",
     "function": "lambda: n",

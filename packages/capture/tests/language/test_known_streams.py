@@ -52,6 +52,8 @@ BREAKS = {
     "messages": "logging.getLogger('known').warning('w'); sys.stdout.flush()\n"
                 "    with contextlib.redirect_stderr(io.StringIO()) as o: pass\n"
                 "    r = o.getvalue()",
+    "no such argument": "r = n\n    try: print('a', color=n)\n"
+                        "    except TypeError as error: r = str(error)",
     "waits": "q = queue.Queue(1); q.put(1)\n    try: q.put(2, timeout=0.01)\n"
              "    except queue.Full: r = n",
     "leaves": "q = queue.Queue(); q.put(t); e = threading.Event(); r = (q, e)[0].get()",

@@ -35,6 +35,8 @@ from flambeau_capture.values.base import (
     unpack,
 )
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, refuse
+from flambeau_capture.values.containers.dict_views import DictView
+from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
 from flambeau_capture.values.functions.builtin_functions import GETTERS, MadeGetter
@@ -173,7 +175,7 @@ spread(
 )
 
 
-_REVERSED = (tuple, dict, collections.deque, collections.OrderedDict)
+_REVERSED = (tuple, dict, collections.deque)
 
 
 @handles(reversed)
@@ -200,7 +202,7 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if own is None and find_in_class(target.cls, "__getitem__") is None:
         refuse(tx, reversed, target)
     inner = getattr(target, "payload", None) or target  # whatever its class iterates over
-    if isinstance(inner, ListValue):
+    if isinstance(inner, ListValue | DictValue | DictView):
         return inner.call_method(tx, "__reversed__", [], {})
     made = SequenceIterator(TupleValue(unpack(tx, inner)[::-1]))
     if known_in(inner.cls, _REVERSED):

@@ -44,12 +44,18 @@ class Shadowing:
         return "shadow"
 
 
+class Watched:
+    def __setattr__(self, name, value):
+        NOTED.append((name, str(value)))
+        object.__setattr__(self, name, value)
+
+
 class Counted:
     def __del__(self):
         LOG.append("end")
 
 
-LOG = []
+LOG, NOTED = [], []
 SETS = {
     "other": "o.__class__ = After",
     "derived": "o.__class__ = Derived",
@@ -63,6 +69,7 @@ SETS = {
     "no class": "\n    try: o.__class__ = 3\n    except TypeError as e: r.append(str(e))",
     "slots": "\n    try: o.__class__ = Slotted\n    except TypeError as e: r.append(str(e))",
     "shadow": "o.__class__ = Shadowing",
+    "watched": "o.__class__ = Watched; o.b = n; o.__class__ = After; r.append(len(NOTED))",
     "counted": "o.__class__ = Counted",
     "raises": "o.__class__ = After\n    if n > 2: raise KeyError(n)",
     "branches": "o.__class__ = After if n > 1 else Derived",
@@ -101,7 +108,9 @@ def seen(f):
             found.append(str(error))
         found += [(type(each).__name__, dict(vars(each))) for each in (o, KEPT)]
         KEPT.__class__ = Before
+    found.append([*NOTED])
     LOG.clear()
+    NOTED.clear()
     return found
 
 

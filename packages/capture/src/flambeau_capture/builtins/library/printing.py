@@ -33,6 +33,8 @@ from flambeau_capture.values.tensors.numbers.open_text import OpenText
 @handles(print)
 def _print(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     shown = f"call_function {describe_call(print, args)}"
+    if not kwargs.keys() <= _NAMES:
+        raise Break("FB0023", shown)
     file = kwargs.get("file", Constant(None))
     written = tx.scope_of(vars(sys)).written
     redirected = written.get("stdout")
@@ -95,6 +97,7 @@ def _is_taken_by_python(name: str, module: Any) -> bool:
 
 _TAKEN = {name: partial(_is_taken_by_python, name) for name in ("stdout", "stderr")}
 _SEPARATORS = (("sep", " "), ("end", "\n"))
+_NAMES = frozenset({"sep", "end", "file", "flush"})
 
 
 def _separator(kwargs: Kwargs, name: str, otherwise: str, shown: str) -> Constant:

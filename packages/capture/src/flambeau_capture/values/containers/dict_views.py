@@ -13,7 +13,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind
-from flambeau_capture.values.iterators.builtin import KeysIterator, SequenceIterator
+from flambeau_capture.values.iterators.builtin import KeysIterator
 from flambeau_capture.values.registry import DefinedAbove
 
 if TYPE_CHECKING:
@@ -57,9 +57,13 @@ class DictView(BuiltinKind):
         return self.target.count(tx)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        if self.kind == "keys":
-            return KeysIterator(self.target, self.target.keys())
-        return KeysIterator(self.target, self.target.keys(), self._now, self.kind)
+        return self._iterator(backwards=False)
+
+    def _iterator(self, backwards: bool) -> IteratorValue:
+        keys = self.target.keys()
+        now = None if self.kind == "keys" else self._now
+        given = keys[::-1] if backwards else keys
+        return KeysIterator(self.target, given, now, self.kind, backwards)
 
     def _now(self, tx: Any, key: Value) -> Value:
         """The value or the item of a key when an iterator comes to it."""
@@ -81,7 +85,7 @@ class DictView(BuiltinKind):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__reversed__":
-            return SequenceIterator(TupleValue(self.parts()[::-1]))
+            return self._iterator(backwards=True)
         if self.kind != "keys" or name in PROTOCOL:
             return super().call_method(tx, name, args, kwargs)
         return algebra_of_keys(tx, self, name, args)

@@ -40,7 +40,7 @@ from flambeau_capture.values.containers.hashable_keys import (
 )
 from flambeau_capture.values.containers.sequences import Pending, TupleValue, tx_equal
 from flambeau_capture.values.functions.methods import BuiltinKind, Handler
-from flambeau_capture.values.iterators.builtin import KeysIterator, SequenceIterator
+from flambeau_capture.values.iterators.builtin import KeysIterator
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 
@@ -218,6 +218,9 @@ class DictValue(MappingValue):
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return KeysIterator(self, self.keys())
+
+    def iterate_backwards(self) -> IteratorValue:
+        return KeysIterator(self, self.keys()[::-1], backwards=True)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         found = self.lookup(tx, key)
@@ -481,7 +484,7 @@ _OF_DICTS: dict[str, Handler] = {
     "items": lambda s, tx, a, k: DictView(s, "items"),
     "__or__": _or,
     "__ror__": _ror,
-    "__reversed__": lambda s, tx, a, k: SequenceIterator(TupleValue(s.keys()[::-1])),
+    "__reversed__": lambda s, tx, a, k: s.iterate_backwards(),
     "__eq__": _equal,
     "__ne__": _unequal,
     "__repr__": lambda s, tx, a, k: Constant(repr(s.as_python())),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -188,12 +189,16 @@ class KeysIterator(IteratorValue):
     items: list[Value]
     now: Callable[[Any, Value], Value] | None = None
     view: str = ""
+    backwards: bool = False
     index: int = 0
     ended: bool = False
 
     @property
     def cls(self) -> type:
-        return type(_iterator_of(_built_in(self.container.cls)(), self.view, 0))
+        return type(_iterator_of(_built_in(self.container.cls)(), *self._way()))
+
+    def _way(self) -> tuple[str, bool]:
+        return self.view, self.backwards
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
@@ -217,22 +222,25 @@ class KeysIterator(IteratorValue):
         """Whether the container still has the items that it had: then it gives the others."""
         container: Any = self.container
         kept = container.keys() if hasattr(container, "keys") else container.parts()
-        ordered = not self.index or hasattr(container, "keys")
-        same = len(kept) == len(self.items) and all(a is b for a, b in zip(kept, self.items))
-        return ordered and same and not self.ended
+        kept = kept[::-1] if self.backwards else kept
+        return len(kept) == len(self.items) and all(a is b for a, b in zip(kept, self.items))
 
     def reconstruct(self, writer: Any) -> None:
-        if self._is_current():
-            given = [self.container, Constant(self.view), Constant(self.index)]
-            writer.call(_iterator_of, given)
-            return
-        if not self.ended and self._is_lost(getattr(self.container, "_tx", None)):
-            writer.call(_iterator_of_another_size, [Constant(_built_in(self.container.cls))])
-            return
-        for item in self.items[self.index :]:
-            writer.load(item if self.now is None else self.now(None, item))
-        writer.build_tuple(len(self.items) - self.index)
-        writer.call_top(iter)
+        kind, way = _built_in(self.container.cls), [*map(Constant, self._way())]
+        rest = self.items[self.index :]
+        if self.ended:
+            writer.call(_ended_iterator_of, [Constant(kind), *way])
+        elif self._is_current() and (not self.index or hasattr(self.container, "keys")):
+            writer.call(_iterator_of, [self.container, *way, Constant(self.index)])
+        elif self._is_lost(getattr(self.container, "_tx", None)):
+            writer.call(_iterator_of_another_size, [Constant(kind)])
+        elif not hasattr(self.container, "keys") and self._is_current():
+            writer.call(_iterator_over, [self.container, Constant(self.index), *rest])
+        else:
+            for item in rest:
+                writer.load(item if self.now is None else self.now(None, item))
+            writer.build_tuple(len(rest))
+            writer.call_top(iter)
 
 
 def _built_in(kind: type) -> Any:
@@ -240,13 +248,32 @@ def _built_in(kind: type) -> Any:
     return next(one for one in kinds if issubclass(kind, one))
 
 
-def _iterator_of(container: Any, view: str, index: int) -> Any:
+def _iterator_of(container: Any, view: str, backwards: bool, index: int = 0) -> Any:
     """An iterator over what a built-in container has, whatever its class says of iteration."""
     kind = _built_in(type(container))
-    iterator = iter(getattr(kind, view)(container)) if view else kind.__iter__(container)
+    if view:
+        seen = getattr(kind, view)(container)
+        iterator = reversed(seen) if backwards else iter(seen)
+    else:
+        iterator = (kind.__reversed__ if backwards else kind.__iter__)(container)
     for _ in range(index):
         next(iterator)
     return iterator
+
+
+def _ended_iterator_of(kind: Any, view: str, backwards: bool) -> Any:
+    iterator = _iterator_of(kind(), view, backwards)
+    next(iterator, None)
+    return iterator
+
+
+def _iterator_over(items: Any, index: int, *rest: Any) -> Any:
+    """An iterator over a set at its place, if what is left is `rest`: its order is its own."""
+    kind = _built_in(type(items))
+    left = [*itertools.islice(kind.__iter__(items), index, None)]
+    if all(map(operator.is_, left, rest)):
+        return _iterator_of(items, "", False, index)
+    return iter(rest)
 
 
 def _iterator_of_another_size(kind: Any) -> Any:

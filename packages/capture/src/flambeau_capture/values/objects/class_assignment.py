@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import answers_attributes
@@ -48,5 +47,4 @@ def _is_plain(kind: type, names: Sequence[str]) -> bool:
 
 
 def _assign(now: type, kind: type) -> None:
-    made: Any = object.__new__(now)
-    made.__class__ = kind
+    object.__setattr__(object.__new__(now), "__class__", kind)  # a class may have its own

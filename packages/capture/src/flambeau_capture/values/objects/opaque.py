@@ -200,9 +200,15 @@ def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     if made is not None:
         made.track_member(tx, obj)
     assume_special_methods(tx, type(obj))
+    if not tx.heap.take_attributes(instance_dict(obj), obj):
+        return OpaqueValue(obj, source)  # the program has its `__dict__`
     name = instance_dict(obj).get("_name_")  # none yet, of one that is being made
     where = ConstantSource(obj, f"{type(obj).__name__}.{name}")
     return tx.heap.value_of(obj, lambda: EnumMember(obj, where))
+
+
+#: what members and their enumeration are asked by
+_TOLD = frozenset({"_name_", "_value_", "_sort_order_", "__objclass__"})
 
 
 class EnumMember(FrozenValue):
@@ -216,7 +222,8 @@ class EnumMember(FrozenValue):
         """An attribute of its own, as flags keep what they have computed."""
         found = find_in_class(type(self.real), name)
         own = tx.heap.own_of(self.real) or tx.heap.own_of(type(self.real))
-        if own is not None or (found is not None and overrides_instance(found[1])):
+        known = name in _TOLD or (found is not None and overrides_instance(found[1]))
+        if own is not None or known:
             self.unknown(f"assignment to attribute {name!r}")
         if find_in_class(type(self.real), "__setattr__") != find_in_class(object, "__setattr__"):
             self.unknown(f"assignment to attribute {name!r}")

@@ -63,6 +63,8 @@ def address_text(tx: Tracer, value: Value) -> Value:
     """str() or repr() of such a value."""
     assume_entry(tx, value.cls, "__module__")
     module = getattr(value.cls, "__module__", None)
-    place = f"{module}." if type(module) is str and module != "builtins" else ""
-    shown = f"<{place}{value.cls.__qualname__} object at "
-    return OpenText(tx, [(Constant(shown), ""), (Address(value), ""), (Constant(">"), "")])
+    named = isinstance(module, str) and module != "builtins"
+    shown = f"<{module}.{value.cls.__qualname__}" if named else f"<{value.cls.__name__}"
+    return OpenText(
+        tx, [(Constant(f"{shown} object at "), ""), (Address(value), ""), (Constant(">"), "")]
+    )
