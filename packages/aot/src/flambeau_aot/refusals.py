@@ -318,9 +318,8 @@ AO0164: the backward part of {name} is given a gradient with a tangent of forwar
     differentiation, which its kernels do not see > run the forward part inside of dual_level() too
 AO0165: the running statistics of {func} share memory with what it reads besides, which its kernel
     reads after it writes them > pass tensors of their own
-AO0166: a result of {name} depends on another one, or its operator keeps it, and its caller may
-    request a part of a gradient by it: the program would have to be run again for that, and: {why}
-    > return one of them, or a clone of what is kept
+AO0166: a result of {name} depends on another one, whose gradient its caller may request: the
+    program would have to be run again for it, and: {why} > return one of them
 AO0167: hooks on saved tensors are in force around a compiled program, which saves other
     tensors than eager: the program runs as eager runs it > use those of torch
     (torch.autograd.graph.save_on_cpu, torch.utils.checkpoint), or enter them inside of the program

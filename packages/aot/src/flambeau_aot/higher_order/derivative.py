@@ -106,15 +106,13 @@ def _hand_on(joint: Joint, reached: Container[fx.Node]) -> bool:
 def refuse_requests(joint: Joint, needed: HigherOrder, name: str) -> None:
     """Raise Unsupported where gradients of results that others depend on could be requested, which
     a run of the program by eager would have to give, and cannot: parts of them, too, which make up
-    the whole of none that a derivative of a user's is not linear in; those of a result that its
-    operator keeps come in parts where gradients are differentiated in turn."""
+    the whole of none that a derivative of a user's is not linear in."""
     why = (
         needed.unrepeatable
         or "its backward part writes to an input" * bool(joint.late_writes)
         or "its backward part is not linear in the gradient" * (not joint.plan.linear)
     )
-    in_parts = joint.plan.depended or (joint.plan.kept_results and not joint.plan.linear)
-    if in_parts and why:
+    if joint.plan.depended and why:
         raise refusal("AO0166", name=name, why=why)
 
 

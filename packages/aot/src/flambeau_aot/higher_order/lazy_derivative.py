@@ -35,7 +35,8 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
 from flambeau_aot.runtime.call import Call, Compiled
-from flambeau_aot.runtime.result_nodes import Request, ended, linked
+from flambeau_aot.runtime.pullbacks import Gradient, pulled_back
+from flambeau_aot.runtime.result_nodes import Request, ended, linked, still_there
 from flambeau_aot.runtime.saved_values import (
     DerivativeCall,
     GradientLayout,
@@ -44,7 +45,7 @@ from flambeau_aot.runtime.saved_values import (
     Place,
     as_traced,
 )
-from flambeau_aot.runtime.single_run import Gradient, Run, gradients, pulled_back
+from flambeau_aot.runtime.single_run import Run, gradients
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
 
 
@@ -236,10 +237,12 @@ class Derivatives:
     def _derived(self, call: DerivativeCall) -> Sequence[Gradient]:
         entry: Compiled | None = None
         known: Sequence[torch.Tensor] = ()
-        if call.request:
+        in_turn = call.main is not None and still_there(call.main)
+        if call.request or in_turn:
             if not self.observed:
                 self.observed = True
-                self.told(refusal(_reason(call.request), name=self.name))
+                why = _reason(call.request) if call.request else "AO0176"
+                self.told(refusal(why, name=self.name))
         else:
             entry, known = self._entry(call)
         with replayed(call.streams):
@@ -290,7 +293,9 @@ class Derivatives:
         pairs = self._pairs(ends, call.cotangents)
         wanted = [starts[index] for index in own if joint.grads[index] is not None]
         if main is not None:
-            main.rerun = Run(ends, wanted)
+            flat, _ = pytree.tree_flatten(results)
+            kept_results = {place: flat[place] for place in joint.plan.kept_results}
+            main.rerun = Run(ends, wanted, kept_results)
             return gradients(main, main.rerun.seeds(call.cotangents))
         flat, _ = pytree.tree_flatten(results)
         depended = {*joint.plan.depended, *joint.plan.kept_results} if request else ()

@@ -44,9 +44,10 @@ from flambeau_aot.runtime.batch_samples import over_samples
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import replay
+from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results, would_run
 from flambeau_aot.runtime.saved_values import DeviceFlags, as_traced, assembled, have_tangents
-from flambeau_aot.runtime.single_run import Gradient, new_anchor
+from flambeau_aot.runtime.single_run import new_anchor
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
 from flambeau_aot.runtime_plan import Raising, Saved
 

@@ -29,6 +29,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there, would_run
 from flambeau_aot.runtime.saved_values import (
     Crossing,
@@ -39,7 +40,7 @@ from flambeau_aot.runtime.saved_values import (
     harmless,
     laid_as,
 )
-from flambeau_aot.runtime.single_run import Gradient, gradients, waiting
+from flambeau_aot.runtime.single_run import gradients, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
 from flambeau_aot.runtime_plan import FromGraph, RuntimePlan, Watched
 
@@ -148,7 +149,7 @@ class Differentiation:
     @cached_property
     def kept_results(self) -> dict[int, int]:
         """Results that gradients depend on in turn, each with the output that it is."""
-        if self._why_never_in_parts():
+        if self.refusal:
             return {}
         pairs = ((place, self.plan.results[place]) for place in self.plan.kept_results)
         return {place: x.output for place, x in pairs if isinstance(x, FromGraph)}
@@ -290,6 +291,7 @@ class Differentiation:
             request is None
             and torch.is_grad_enabled()
             and still_there(ctx)
+            and not self.once
             and not self._why_whole()
         ):
             request = Request(ctx, {}, alive=True)

@@ -29,7 +29,7 @@ from flambeau_aot._torch_compat import (
     will_run,
 )
 from flambeau_aot.runtime.batch_samples import over_samples
-from flambeau_aot.runtime.single_run import Gradient, Sources, pulled_back, with_history
+from flambeau_aot.runtime.pullbacks import Gradient, Sources, pulled_back, with_history
 from flambeau_aot.runtime.unneeded_derivatives import note_unasked
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
 
@@ -154,14 +154,13 @@ def _function(
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         main = ctx.next_functions[0][0]
         edges = dict(zip(node.behind, ctx.next_functions[count:], strict=True))
-        asked = _requested(main, edges, refusal) if any(g is not None for g in grads) else ()
+        asked = requested(main, edges, refusal) if any(g is not None for g in grads) else ()
         found: Sequence[Gradient] = ()
         if asked:
             found = parts(main, dict(zip(node.outputs, grads, strict=True)), asked)
         own = dict(zip(asked, found, strict=True))
         for place, part in own.items():
-            if part is not None:
-                _sent(main).parts.setdefault(place, []).append(part)
+            sent_to(main, place, part)
         return (*grads, *(own.get(place) for place in node.behind))
 
     def runs(own: Any, position: int) -> bool:
@@ -237,7 +236,7 @@ class _Linked(torch.autograd.Function):
         link: _Link = ctx.link
         ends, leaves = len(link.ends), len(link.leaves)
         edges = dict(zip(link.places, ctx.next_functions[ends + leaves :], strict=True))
-        asked = _requested(link.main, edges, "") if any(g is not None for g in grads) else ()
+        asked = requested(link.main, edges, "") if any(g is not None for g in grads) else ()
         note_unasked([link.main])
         found: Sequence[Gradient] = [None] * leaves
         if any(g is not None for g in grads):
@@ -303,7 +302,7 @@ def _with_one_changed(
     return (*grads[:at], gradient, *grads[at + 1 :])
 
 
-def _requested(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) -> tuple[int, ...]:
+def requested(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) -> tuple[int, ...]:
     """The places that these edges lead to whose gradients somebody requests in this backward
     pass."""
     known = [item for item in main.depended if edges.get(item.place, (None, 0))[0] is not None]
@@ -327,6 +326,14 @@ def still_there(main: Any) -> bool:
     """Whether the caller has a result that others depend on: of gradients that are differentiated
     in turn, which depend on it too, it may ask what they give to that result."""
     return any(item.tensor() is not None for item in getattr(main, "depended", ()))
+
+
+def sent_to(main: Any, place: int | None = None, part: Gradient = None) -> Sequence[int]:
+    """The results that parts of gradients were sent to in the backward pass being run, after this
+    part, if it is one."""
+    if place is not None and part is not None:
+        _sent(main).parts.setdefault(place, []).append(part)
+    return [*_sent(main).parts]
 
 
 def _sent(main: Any) -> Sent:

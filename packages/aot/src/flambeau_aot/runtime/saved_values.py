@@ -17,8 +17,8 @@ from torch.autograd import forward_ad
 
 from flambeau_aot.inputs.memory_overlap import reach
 from flambeau_aot.runtime.ambient_state import Streams
+from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Request
-from flambeau_aot.runtime.single_run import Gradient
 from flambeau_aot.runtime_plan import LateWrite, Presence, Saved, SparseGrad
 from flambeau_aot.sizes import TensorLayout
 

@@ -8,32 +8,33 @@ an earlier pass (`create_graph=True`) bring waits until the pass comes to the ca
 is differentiated there together with what the results bring.
 
 The gradients of an earlier pass are on a node with an edge to the call's node, by way of a result
-without elements that the call saves: the engine runs this node after all of those.
+without elements that the call saves: the engine runs this node after all of those. Further edges
+lead to the results that gradients depend on in turn, for what these give to a result that is
+requested; the call's own node drops that, for it is given to the run's own result already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from flambeau_aot._torch_compat import current_backward_pass
-
-Gradient = torch.Tensor | None
-Seeds = Sequence[tuple[torch.Tensor, torch.Tensor]]
-"""Values of a run that are differentiated, each with its gradient."""
-Sources = Sequence[tuple[torch.Tensor, torch.Tensor]]
-"""Leaves inside of a run, each with the tensor outside that it is."""
+from flambeau_aot.runtime.pullbacks import Gradient, Seeds, Sources, pulled_back, with_history
+from flambeau_aot.runtime.result_nodes import ended, requested, sent_to
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run of the program: what the cotangents are of, and what is differentiated by."""
+    """A run of the program: what the cotangents are of, what is differentiated by, and the results
+    that gradients depend on in turn, by place."""
 
     ends: Sequence[Gradient]
     starts: Sequence[torch.Tensor]
+    results: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
     def seeds(self, cotangents: Sequence[Gradient]) -> Seeds:
         """The ends that have a cotangent and a history."""
@@ -54,7 +55,7 @@ def gradients(main: Any, seeds: Seeds, earlier: Sources = ()) -> Sequence[Gradie
     starts = main.rerun.starts
     if not seeds:
         return [None] * len(starts)
-    found, own = _differentiated(seeds, starts)
+    found, own = _differentiated(seeds, starts, main.rerun, sent_to(main))
     return _attached(main, found, [*earlier, *own])
 
 
@@ -64,71 +65,63 @@ def waiting(main: Any) -> tuple[Seeds, Sources]:
     return (seeds, sources) if number == current_backward_pass() else ([], [])
 
 
-def pulled_back(
-    seeds: Seeds, by: Sequence[torch.Tensor], kept: bool, retain_graph: bool = True
-) -> Sequence[Gradient]:
-    """What gradients of these values give to others; `kept`: as part of the autograd graph."""
-    with torch.enable_grad():
-        return torch.autograd.grad(
-            [end for end, _ in seeds],
-            by,
-            [gradient for _, gradient in seeds],
-            retain_graph=retain_graph,
-            create_graph=kept,
-            allow_unused=True,
-        )
-
-
-def with_history(
-    found: Sequence[Gradient], attach: Callable[[tuple[Any, ...]], Sequence[torch.Tensor]]
-) -> list[Gradient]:
-    """The gradients, those that require grad in turn as `attach` gives them."""
-    places = [at for at, item in enumerate(found) if item is not None and item.requires_grad]
-    if not places:
-        return list(found)
-    known = dict(zip(places, attach(tuple(found[at] for at in places)), strict=True))
-    return [known.get(at, item) for at, item in enumerate(found)]
-
-
-def _differentiated(seeds: Seeds, by: Sequence[torch.Tensor]) -> tuple[Sequence[Gradient], Sources]:
-    """The gradients inside of a run, and the gradients they are made of, as leaves of it."""
+def _differentiated(
+    seeds: Seeds, by: Sequence[torch.Tensor], run: Run, sent: Sequence[int] = ()
+) -> tuple[Sequence[Gradient], Sources]:
+    """The gradients inside of a run, and the gradients they are made of, as leaves of it. sent:
+    results whose gradients among the seeds are the whole of what comes to them."""
     kept = torch.is_grad_enabled()
     inner = [(end, gradient.detach().requires_grad_(kept)) for end, gradient in seeds]
     sources = [(leaf, g) for (_, leaf), (_, g) in zip(inner, seeds, strict=True)]
-    return pulled_back(inner, by, kept), sources
+    given = {id(end): leaf for end, leaf in inner}
+    whole = {place: given.get(id(run.results[place])) for place in sent}
+    with ended(whole, run.results, [end for end, _ in inner]) if whole else nullcontext():
+        return pulled_back(inner, by, kept), sources
 
 
 def _attached(main: Any, found: Sequence[Gradient], sources: Sources) -> Sequence[Gradient]:
     """Gradients inside of a run on a node of the graph outside."""
     leaves, outer = zip(*{id(leaf): (leaf, g) for leaf, g in sources}.values(), strict=True)
+    depended = {item.place: item.tensor() for item in getattr(main, "depended", ())}
+    there = {at: x for at, x in depended.items() if x is not None and at in main.rerun.results}
 
     def attach(ends: tuple[Any, ...]) -> Sequence[torch.Tensor]:
-        state, anchor = (main, ends, leaves), main.saved_tensors[-1]
-        own: Sequence[torch.Tensor] = _Later.apply(state, anchor, *outer)  # type: ignore[no-untyped-call]
+        state, anchor = (main, ends, leaves, tuple(there)), main.saved_tensors[-1]
+        own: Sequence[torch.Tensor] = _Later.apply(  # type: ignore[no-untyped-call]
+            state, anchor, *there.values(), *outer
+        )
         return own
 
     return with_history(found, attach)
 
 
 class _Later(torch.autograd.Function):
-    """Gradients of a run, with edges to the call's node and to what they are made of."""
+    """Gradients of a run, with edges to the call's node, to results that they depend on, and to
+    what they are made of."""
 
     @staticmethod
-    def forward(ctx: Any, state: Any, anchor: torch.Tensor, *outer: torch.Tensor) -> Any:
+    def forward(ctx: Any, state: Any, anchor: torch.Tensor, *given: torch.Tensor) -> Any:
         ctx.state, ctx.empty = state, anchor.detach()
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*outer)
+        ctx.save_for_backward(*given[len(state[3]) :])
         return tuple(end.detach() for end in state[1])
 
     @staticmethod
     def backward(ctx: Any, *grads: Gradient) -> Any:
-        main, ends, inner = ctx.state
+        main, ends, inner, places = ctx.state
         outer = ctx.saved_tensors
         seeds = [(x, g) for x, g in zip(ends, grads, strict=True) if g is not None]
         if not seeds:
-            return (None,) * (2 + len(outer))
+            return (None,) * (2 + len(places) + len(outer))
+        edges = dict(zip(places, ctx.next_functions[1:], strict=False))
+        asked = requested(main, edges, "") if places else ()
         before, known = waiting(main)
         sources = list(zip(inner, outer, strict=True))
         main.waiting = current_backward_pass(), [*before, *seeds], [*known, *sources]
-        parts, own = _differentiated(seeds, inner)
-        return None, ctx.empty, *_attached(main, parts, [*sources, *own])
+        by = [*inner, *(main.rerun.results[place] for place in asked)]
+        found, own = _differentiated(seeds, by, main.rerun)
+        parts = _attached(main, found, [*sources, *own])
+        to_results = dict(zip(asked, parts[len(inner) :], strict=True))
+        for place, part in to_results.items():
+            sent_to(main, place, part)
+        return None, ctx.empty, *map(to_results.get, places), *parts[: len(inner)]

@@ -22,8 +22,8 @@ from flambeau_aot.interface import Boxed
 from flambeau_aot.joint.program import of_graph_module
 from flambeau_aot.runtime.ambient_state import Ambient, ambient
 from flambeau_aot.runtime.call import Compiled
+from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.saved_values import DerivativeCall
-from flambeau_aot.runtime.single_run import Gradient
 from flambeau_aot.runtime_plan import SymbolPlace
 from flambeau_aot.serialize.saved_program import Stored, restore
 from flambeau_aot.serialize.saved_subclasses import restore_around
