@@ -207,7 +207,7 @@ def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     return tx.heap.value_of(obj, lambda: EnumMember(obj, where))
 
 
-#: what members and their enumeration are asked by
+#: what members and their enumeration are queried by
 _TOLD = frozenset({"_name_", "_value_", "_sort_order_", "__objclass__"})
 
 
