@@ -47,7 +47,8 @@ class Options:
         them. A tensor that is seen with others is data from then on, and breaks the graph there.
     branches_by_data: a branch by a tensor's data whose two ways only compute tensors is a choice in
         the graph, with the rest of the loop that it leaves, where nothing else follows from it.
-        Each way runs operator by operator, and has no second derivative. False: the graph ends.
+        Each way runs operator by operator, and has no second derivative. Experimental: for what
+        passes through a way unchanged, views and identity may differ. False: the graph ends.
     sum_gradients: a step under `DistributedDataParallel` that calls `backward()` is one graph,
         which sums gradients itself. All ranks must have that graph then, and go on having it: one
         that breaks it, or runs uncompiled, has its reducer sum otherwise than the rest.

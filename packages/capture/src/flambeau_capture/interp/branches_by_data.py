@@ -29,6 +29,7 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.position_loops import reached, storage_of
 from flambeau_capture.interp.tracer import Reached
 from flambeau_capture.interp.undecided_branches import set_variables
+from flambeau_capture.source import Local
 from flambeau_capture.values.base import IteratorValue, Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -72,6 +73,20 @@ class _Choice:
 
     numbers: bool
     pairs: list[tuple[Value, Value]] = field(default_factory=list)
+    merged: dict[tuple[int, int], Any] = field(default_factory=dict)
+
+    def note(self, one: Value, other: Value, found: Any) -> Any:
+        """Note what is left of two values. One that was paired with another before would show in
+        what is identical to what."""
+        if any((id(one) == first) != (id(other) == second) for first, second in self.merged):
+            raise _NoChoice
+        self.merged[id(one), id(other)] = found
+        return found
+
+    def passing(self, before: dict[int, Any]) -> list[Value]:
+        """Those of the values that there were before the ways."""
+        ids = {each for pair in self.merged for each in pair}
+        return [before[each] for each in ids if each in before]
 
 
 @dataclass(frozen=True)
@@ -140,9 +155,9 @@ def _chosen(frame: Frame, condition: Value, holds: bool, meet: int | None, decid
         ways[place] = _interpreted(frame, meet, own, may_advance=len(ways) == 1)
     yes, no = (ways[0], ways[1]) if holds else (ways[1], ways[0])
     choice = _Choice(tx.graph is tx.graph.outermost or frame.meetings[-1:] == [meet])
+    names = {**yes.variables, **no.variables}
     variables = {
-        name: _merged(choice, value, no.variables.get(name))
-        for name, value in yes.variables.items()
+        name: _merged(choice, yes.variables.get(name), no.variables.get(name)) for name in names
     }
     if (yes.returned is None) != (no.returned is None) or len(yes.stack) != len(no.stack):
         raise _NoChoice
@@ -150,6 +165,8 @@ def _chosen(frame: Frame, condition: Value, holds: bool, meet: int | None, decid
     returned = None
     if yes.returned is not None and no.returned is not None:
         returned = _merged(choice, yes.returned, no.returned)
+    left = [*variables.values(), *rest, returned]
+    _check_passing(tx, choice.passing(own), [each for each in left if isinstance(each, Value)])
     report = BreakReport(REASONS["FB0001"], "a branch whose copies would show", lines)
     made = _recorded(tx, predicate, (yes, no), choice, (step, report, decide))
     _restore(frame, before)
@@ -232,8 +249,9 @@ def _interpreted(frame: Frame, meet: int | None, own: dict[int, Any], may_advanc
     assert meet is not None
     code = frame.prepared.body
     live = live_locals(code, code.instructions[meet])
-    variables = {name: dict.get(frame.variables, name) for name in live if name in frame.variables}
-    left = [*variables.values(), *frame.stack, *(v for f in tx.frames[:-1] for v in f.stack)]
+    variables = {name: dict.get(frame.variables, name) for name in live}
+    bound = [value for value in variables.values() if value is not None]
+    left = [*bound, *frame.stack, *(v for f in tx.frames[:-1] for v in f.stack)]
     if iterated and any(isinstance(v, IteratorValue) for v in reached(left).values()):
         raise _NoChoice
     return _Way(body, variables, list(frame.stack), None)
@@ -249,17 +267,19 @@ def _outer(body: GraphBuilder) -> Iterator[fx.Node]:
 
 def _merged(choice: _Choice, one: Value | None, other: Value | None) -> Any:
     """What is left of two values: one that both are, a place of the choice, or a tuple of these."""
+    if one is other:
+        return one  # nothing, too, where neither way leaves a variable bound
     if one is None or other is None:
         raise _NoChoice
-    if one is other:
-        return one
+    if (id(one), id(other)) in choice.merged and isinstance(one, TensorValue):
+        return choice.merged[id(one), id(other)]
     if isinstance(one, TupleValue) and isinstance(other, TupleValue):
         parts = one.parts(), other.parts()
         if type(one) is type(other) is TupleValue and len(parts[0]) == len(parts[1]):
-            return [_merged(choice, *pair) for pair in zip(*parts)]
+            return choice.note(one, other, [_merged(choice, *pair) for pair in zip(*parts)])
     if isinstance(one, TensorValue) and isinstance(other, TensorValue):
         choice.pairs.append((one, other))
-        return _ChosenPlace(len(choice.pairs) - 1)
+        return choice.note(one, other, _ChosenPlace(len(choice.pairs) - 1))
     if isinstance(one, SymbolValue) and isinstance(other, SymbolValue):
         if one.number is other.number:
             return one
@@ -273,6 +293,27 @@ def _merged(choice: _Choice, one: Value | None, other: Value | None) -> Any:
         raise _NoChoice
     choice.pairs.append((one, other))
     return _ChosenPlace(len(choice.pairs) - 1, number=True)
+
+
+def _check_passing(tx: Tracer, passing: Sequence[Value], left: Sequence[Value]) -> None:
+    """Refuse values that pass through a way where it shows that what is left is a copy: something
+    else has them, or they have what a copy lacks."""
+    held = [
+        *left,
+        *tx.heap.effects(),
+        *(cell for each in tx.frames for cell in each.cells.values()),
+    ]
+    for each in tx.frames[:-1]:
+        body = each.prepared.body
+        live = live_locals(body, body.instructions[each.position])
+        held += [*each.stack, *(v for name in live if (v := dict.get(each.variables, name)))]
+    found = reached(held)
+    for value in passing:
+        if id(value) in found or not isinstance(value.source, Local | None):
+            raise _NoChoice
+        if isinstance(value, TensorValue) and value.fake.requires_grad:
+            if value.fake.is_leaf or value.fake.retains_grad:
+                raise _NoChoice
 
 
 def _kind(value: Value) -> type | None:
