@@ -123,6 +123,7 @@ def variant_of(compiled: Any, name: str) -> dict[str, Any]:
         "warps": metadata.num_warps,
         "shared": metadata.shared,
         "descriptors": _plain(getattr(metadata, "tensordesc_meta", None) or ()),
+        "waits": "griddepcontrol.wait" in compiled.asm["ptx"],
     }
 
 

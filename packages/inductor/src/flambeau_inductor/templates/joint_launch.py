@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flambeau_inductor.codegen.errors import TritonUnsupported
-from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate, kernel_of
+from flambeau_inductor.codegen.triton.kernel import DEPENDENT, TritonKernel, generate, kernel_of
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.indexing import as_expr
 from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Store
@@ -146,8 +146,27 @@ def _kernels(
         # one row alone stays one: what is stored of it has no other place
         dimensions = tuple(replace(o, block=l.block) if o.axes else o for o, l in blocks)
         tiling = replace(tiling, dimensions=dimensions, warps=like.warps)
-        made.append(generate(replace(loop, origins=()), *buffers, tiling))
+        first = program_first(selected.program)
+        settled = None if loop.name == first else settled_buffers(selected.program)
+        made.append(generate(replace(loop, origins=()), *buffers, tiling, settled=settled))
     return made
+
+
+def program_first(program: Program) -> str:
+    return next(s.loop.name for s in program.steps if isinstance(s, RunLoop))
+
+
+def settled_buffers(program: Program) -> frozenset[str]:
+    """Buffers that are there before the program runs, and that no step of it writes."""
+    from flambeau_inductor.ir.steps import computing, made_by
+    given = {b.name for b in program.inputs} | set(program.owned.given)
+    given -= {*program.owned.donated, *program.owned.updated, *program.owned.updated.values()}
+    for step in program.steps:
+        if isinstance(step, Reuse):
+            given.discard(step.old)
+        elif not isinstance(step, Alloc | FreeBuffer):
+            given -= made_by(step)
+    return frozenset(given)
 
 
 def _kind(tiling: Tiling) -> tuple[object, ...]:
@@ -170,8 +189,8 @@ def joined(kernels: Sequence[TritonKernel], name: str) -> TritonKernel:
         part = _part(kernel)
         parts.append(part)
         places = [f"b{arguments.index(buffer)}" for buffer in kernel.arguments]
-        passed = [f"{constant}{number}" for constant, _ in kernel.constants]
-        constants += zip(passed, (value for _, value in kernel.constants), strict=True)
+        passed = [c if c == DEPENDENT else f"{c}{number}" for c, _ in kernel.constants]
+        constants += [(p, v) for p, (_, v) in zip(passed, kernel.constants, strict=True) if p != DEPENDENT]
         last = number == len(kernels) - 1
         test = "else:" if last else f"if program < {first + kernel.programs}:"
         lines.append("    " + ("el" if number > 0 and not last else "") + test)
@@ -180,7 +199,7 @@ def joined(kernels: Sequence[TritonKernel], name: str) -> TritonKernel:
         lines.append(f"        {_name_of(part)}({called})")
         first += kernel.programs
     one, ordered = kernels[0], {buffer: pointers[buffer] for buffer in arguments}
-    made = kernel_of(name, lines, ordered, tuple(constants), first, one.warps, one.stages)
+    made = kernel_of(name, lines, ordered, tuple(constants), first, one.warps, one.stages, waits=True)
     source = "\n\n".join([*dict.fromkeys(parts), made.source])
     return replace(made, source=source, registers=one.registers, contracts=one.contracts)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from flambeau_inductor.codegen.triton.kernel import (
     ALIGNMENT,
+    DEPENDENT,
     STAGES,
     WITH_DESCRIPTORS,
     TritonKernel,
@@ -170,6 +171,7 @@ class Loadable:
     def __init__(self, compiled: Any) -> None:
         self.compiled, self.metadata, self.asm = compiled, compiled.metadata, compiled.asm
         self.packed_metadata = compiled.packed_metadata
+        self.waits = "griddepcontrol.wait" in compiled.asm.get("ptx", "")
 
     @cached_property
     def function(self) -> int:
@@ -213,6 +215,8 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
 
     signature = dict(zip(function.arg_names, kernel.pointers, strict=False))
     constants: dict[str, int | None] = dict(kernel.constants)
+    if DEPENDENT in constants and not _dependent(target):
+        constants[DEPENDENT] = 0
     names = function.arg_names[len(kernel.pointers) :]
     for name, descriptor in zip(names, kernel.descriptors, strict=False):
         if aligned:
@@ -249,6 +253,12 @@ def _passed(source: Any, target: Any, options: dict[str, int | bool]) -> Any:
         if "PassManager" not in str(error) or options["num_warps"] >= MOST_WARPS:
             raise
         return _passed(source, target, options | {"num_warps": 2 * options["num_warps"]})
+
+
+def _dependent(target: Any) -> bool:
+    from triton.runtime import driver  # triton is optional
+    target = driver.active.get_current_target() if target is None else target
+    return target.backend == "cuda" and target.arch >= 90
 
 
 def _shared_memory(target: Any) -> int:

@@ -92,6 +92,7 @@ class Binary:
     metadata: SimpleNamespace
     asm: Mapping[str, str]
     driver: CudaDriver
+    waits: bool = False
     packed_metadata: tuple[()] = field(default=())
 
     @cached_property
@@ -184,6 +185,7 @@ def _prepare(
             metadata,
             {"ptx": made["entry"]},
             driver,
+            made["waits"],
         )
 
     return prepare

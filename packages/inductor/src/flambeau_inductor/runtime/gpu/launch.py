@@ -48,6 +48,7 @@ class Site(ctypes.Structure):
         ("tiled", ctypes.POINTER(Tiled)),
         ("encode", ctypes.c_void_p),
         ("sizes", ctypes.c_uint),
+        ("dependent", ctypes.c_void_p),
     )
 
 
@@ -63,6 +64,19 @@ def load_library(path: Path) -> Library:
 def cuda_launch() -> int:
     """The address of cuLaunchKernel. Raises OSError where there is no CUDA driver."""
     return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0
+
+
+DEPENDENT_LAUNCHES = 12030
+"""The CUDA driver's version from which recorded graphs hold dependent launches."""
+
+
+@lru_cache(maxsize=1)
+def cuda_launch_dependent() -> int | None:
+    """The address of cuLaunchKernelEx; None where the driver is too old to record its launches."""
+    driver, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    if driver.cuDriverGetVersion(ctypes.byref(version)) or version.value < DEPENDENT_LAUNCHES:
+        return None
+    return ctypes.cast(driver.cuLaunchKernelEx, ctypes.c_void_p).value
 
 
 def attach(gpu: int | None = None, library: Any = None) -> None:
@@ -111,6 +125,7 @@ class Launcher:
     descriptors: tuple[Descriptor, ...] = ()
     encoder: Callable[[], int] = cuda_encode
     context: Callable[[], None] = attach
+    dependent: Callable[[], int | None] = cuda_launch_dependent
     sizes: int = 0
     _variants: dict[bool, Any] = field(default_factory=dict)
     _sites: list[Site] = field(default_factory=list)
@@ -167,6 +182,7 @@ class Launcher:
             tiled=(Tiled * len(tiles))(*tiles),
             encode=self.encoder() if tiles else None,
             sizes=self.sizes,
+            dependent=self.dependent() if kernel.waits and __import__('os').environ.get('FL_PDL') == '1' else None,
         )
         self._sites.append(site)
         return self.library(site)

@@ -10,6 +10,26 @@ namespace fl {
 typedef int (*Driver)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                       void*, void**, void**);
 
+// The driver's CUlaunchAttribute and CUlaunchConfig.
+struct Attribute {
+  int id;
+  char padding[4];
+  int value;
+  char rest[60];
+};
+struct Config {
+  unsigned grid[3], block[3], shared;
+  void* stream;
+  const Attribute* attributes;
+  unsigned count;
+};
+
+// cuLaunchKernelEx(config, function, parameters, extra)
+typedef int (*DriverEx)(const Config*, void*, void**, void**);
+
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: programs start as those of the kernel before end
+static const Attribute dependent = {6, {0}, 1, {0}};
+
 // cuTensorMapEncodeTiled(map, type, rank, address, sizes, strides in bytes, box, steps, interleave,
 //                        swizzle, promotion in the level 2 cache, what is outside)
 typedef int (*Encode)(void*, int, unsigned, void*, const unsigned long long*,
@@ -35,6 +55,7 @@ struct alignas(64) Map {
 // multiple of 16; `attach`, without any, gives a thread its context. After the addresses come the
 // descriptors, each with its sizes and strides as Triton passes them (outermost first), then the open
 // `sizes`, then `nulls` null pointers. Where there are open sizes a launch says how many programs run.
+// `dependent` launches a kernel that waits for the one before it by itself; null where none does.
 struct Site {
   Driver driver;
   void* function;
@@ -44,6 +65,7 @@ struct Site {
   const Tiled* tiled;
   Encode encode;
   unsigned sizes;
+  DriverEx dependent;
 };
 
 // What the parameters of descriptors point to during a launch.
@@ -76,8 +98,15 @@ static int describe(const Site* site, const Tiled& tiled, unsigned long long add
 // Returns the driver's status.
 static int launch(const Site* site, unsigned programs, void* stream, void** parameter) {
   void* state = PyEval_SaveThread();
-  const int status = site->driver(site->function, programs, 1, 1, site->threads, 1, 1,
-                                  site->shared, stream, parameter, nullptr);
+  int status;
+  if (site->dependent != nullptr) {
+    const Config config = {{programs, 1, 1}, {site->threads, 1, 1}, site->shared,
+                           stream,           &dependent,            1};
+    status = site->dependent(&config, site->function, parameter, nullptr);
+  } else {
+    status = site->driver(site->function, programs, 1, 1, site->threads, 1, 1, site->shared, stream,
+                          parameter, nullptr);
+  }
   PyEval_RestoreThread(state);
   return status;
 }
