@@ -46,6 +46,7 @@ class Limits:
     software-pipelined for elements of at most so many bytes, where at most one column in so many is
     past the end. row_scalar_readers, row_scalar_ops: row kernels compute scalars of their rows
     again if at most so many loops read them, and they take at most so many operations.
+    deferred_row: the longest row whose scale a product with a matrix computes.
     """
 
     inline_ops: int = 24
@@ -77,6 +78,7 @@ class Limits:
     pipelined_spare: int = MEASURED.pipelined_spare
     row_scalar_readers: int = MEASURED.row_scalar_readers
     row_scalar_ops: int = MEASURED.row_scalar_ops
+    deferred_row: int = MEASURED.deferred_row
     recompute_ops: int = MEASURED.recompute_ops
     looked_up_readers: int = MEASURED.looked_up_readers
     fusion: bool = True
