@@ -22,6 +22,8 @@ class Limits:
     devices on which loops compute what another loop computes too where that moves less memory, and
     the most operations of such a value. looked_up_readers: from so many readers on, what is read
     through a position that is looked up has memory there, if it is at most row_bytes large.
+    vector_ops, vector_rows: on those devices, what takes at least so many ops has memory where at
+    least so many rows of a matrix are multiplied by it, each in a program that would compute it.
 
     Of loops: loop_ops, loop_buffers: the largest body, the most buffers. row_bytes: the largest row
     of a tensor that is read again after a reduction; single_row_bytes: the same of fewer than
@@ -46,12 +48,13 @@ class Limits:
     software-pipelined for elements of at most so many bytes, where at most one column in so many is
     past the end. row_scalar_readers, row_scalar_ops: row kernels compute scalars of their rows
     again if at most so many loops read them, and they take at most so many operations.
-    deferred_row: the longest row whose scale a product with a matrix computes.
     """
 
     inline_ops: int = 24
     inline_loads: int = 2
     chain_ops: int = 160
+    vector_ops: int = 4
+    vector_rows: int = 256
     amplification: int = 4
     loop_ops: int = 400
     loop_buffers: int = 48
@@ -78,7 +81,6 @@ class Limits:
     pipelined_spare: int = MEASURED.pipelined_spare
     row_scalar_readers: int = MEASURED.row_scalar_readers
     row_scalar_ops: int = MEASURED.row_scalar_ops
-    deferred_row: int = MEASURED.deferred_row
     recompute_ops: int = MEASURED.recompute_ops
     looked_up_readers: int = MEASURED.looked_up_readers
     fusion: bool = True

@@ -14,7 +14,6 @@ from flambeau_inductor.options import Options
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.communication import overlap_communication
 from flambeau_inductor.schedule.fuse.fuse import fuse
-from flambeau_inductor.schedule.gpu.deferred_scales import defer_row_scales
 from flambeau_inductor.schedule.gpu.rematerialize import (
     compute_elements_again,
     inline_row_scalars,
@@ -52,7 +51,6 @@ LOOP_PASSES: tuple[Pass[PassContext, Program], ...] = (
     Pass("pipeline_columns", pipeline_columns),
     Pass("inline_row_scalars", inline_row_scalars),
     Pass("compute_elements_again", compute_elements_again),
-    Pass("defer_row_scales", defer_row_scales),
     Pass("unroll_short_axes", unroll_short_axes),
     Pass("split_reductions", split_reductions),
     Pass("sink_loops", sink_loops),

@@ -110,7 +110,6 @@ class Tuning:
     pipelined_spare: int
     row_scalar_readers: int
     row_scalar_ops: int
-    deferred_row: int
     recompute_ops: int
     looked_up_readers: int
     order_gain: float

@@ -15,7 +15,7 @@ norm's backward) as long as its launch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -158,31 +158,21 @@ def _taken_in(
     numbers = _numbers(step.loop, limits) if isinstance(step, RunLoop) else None
     if numbers is None or any(name in kept for name in numbers.stored):
         return None
-    return computed_by_readers(
-        steps, at, limits.row_scalar_readers, lambda loop: _reading(loop, numbers)
-    )
-
-
-def computed_by_readers(
-    steps: Sequence[Compute], at: int, most: int, reading: Callable[[Loop], Loop | None]
-) -> list[Compute] | None:
-    """The steps without the loop at `at`, whose readers, at most so many, compute what it stored;
-    None where it has to stay."""
-    reads, stored = touched(steps[at])
+    reads, _ = touched(step)
     readers: list[int] = []
     for position, other in enumerate(steps):
         if position == at:
             continue
-        if made_by(other) & (stored | reads if position > at else stored):
+        if made_by(other) & (reads | numbers.stored.keys()):
             return None
-        if touched(other)[0] & stored:
+        if touched(other)[0] & numbers.stored.keys():
             readers.append(position)
-    if not 0 < len(readers) <= most:
+    if not 0 < len(readers) <= limits.row_scalar_readers:
         return None
     made = list(steps)
     for position in readers:
         other = steps[position]
-        loop = reading(other.loop) if isinstance(other, RunLoop) else None
+        loop = _reading(other.loop, numbers) if isinstance(other, RunLoop) else None
         if loop is None:
             return None
         made[position] = RunLoop(loop)

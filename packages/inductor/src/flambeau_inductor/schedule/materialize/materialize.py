@@ -360,6 +360,10 @@ def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limi
             return True
         own = limits.amplification * hint(node.numel)
         return any(hint(_points(u)) > own for u in users)
+    if node.device.type in limits.recompute_on and cost.ops >= limits.vector_ops:
+        rows = limits.vector_rows * hint(node.numel)
+        if any(hint(_points(u)) >= rows and _is_multiplied(u, readers) for u in users):
+            return True  # a vector that a matrix is multiplied by
     if len(users) <= 1:
         return False
     waits = cost.looked_up and node.device.type in limits.recompute_on  # for a read, to read
@@ -367,6 +371,13 @@ def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limi
         return True
     big = [n for n in cost.loads if n.nbytes * 4 > node.nbytes]
     return cost.ops > limits.inline_ops or len(big) > limits.inline_loads
+
+
+def _is_multiplied(node: Node, readers: dict[Node, list[Node]], steps: int = 3) -> bool:
+    """Whether a sum over it is formed, at most so many steps later: a cast, a product, the sum."""
+    if isinstance(node.define, Reduction):
+        return True
+    return steps > 1 and any(_is_multiplied(r, readers, steps - 1) for r in readers.get(node, []))
 
 
 def _points(node: Node) -> Size:
