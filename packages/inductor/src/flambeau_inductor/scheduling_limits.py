@@ -53,7 +53,7 @@ class Limits:
     inline_ops: int = 24
     inline_loads: int = 2
     chain_ops: int = 160
-    vector_ops: int = 4
+    vector_ops: int = 6
     vector_rows: int = 256
     amplification: int = 4
     loop_ops: int = 400

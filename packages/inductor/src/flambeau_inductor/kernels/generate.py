@@ -167,12 +167,11 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         raise InductorError(
             "kernels='triton' of CPU tensors: set TRITON_INTERPRET=1 before triton is imported"
         )
-    from flambeau_inductor.templates.joint_launch import settled_buffers
     touched = set[str]().union(*map(buffers_of, loops))
     sizes = {b.name: _span(b.layout) for b in work.scheduled().buffers if b.name in touched}
     tuning = tuning_of(b.layout.device for b in work.scheduled().buffers)
     try:
-        source = generate_module(loops, work.dtypes(), sizes, work.chosen_kernels, tuning, settled_buffers(work.scheduled()))
+        source = generate_module(loops, work.dtypes(), sizes, work.chosen_kernels, tuning)
     except TritonUnsupported as error:
         raise InductorError(f"Triton kernels: {error}") from error
 

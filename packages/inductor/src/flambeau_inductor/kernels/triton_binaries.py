@@ -24,7 +24,7 @@ from flambeau_inductor.kernels.kept_binaries import KERNELS, key_of
 from flambeau_inductor.kernels.launching import LAUNCH_FILE, kernels_of, launch_entry
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY
-from flambeau_inductor.runtime.gpu.launch import Launcher, entry_of, parameters_of
+from flambeau_inductor.runtime.gpu.launch import Launcher, entry_of, parameters_of, waits
 from flambeau_inductor.runtime.kernel_part import KernelPart
 
 LOADER = "cubin"
@@ -123,7 +123,7 @@ def variant_of(compiled: Any, name: str) -> dict[str, Any]:
         "warps": metadata.num_warps,
         "shared": metadata.shared,
         "descriptors": _plain(getattr(metadata, "tensordesc_meta", None) or ()),
-        "waits": "griddepcontrol.wait" in compiled.asm["ptx"],
+        "waits": waits(compiled.asm["ptx"]),
     }
 
 

@@ -16,7 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flambeau_inductor.codegen.errors import TritonUnsupported
-from flambeau_inductor.codegen.triton.kernel import DEPENDENT, TritonKernel, generate, kernel_of
+from flambeau_inductor.codegen.triton.kernel import (
+    DEPENDENT,
+    RELEASE,
+    WAIT,
+    TritonKernel,
+    generate,
+    kernel_of,
+)
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
 from flambeau_inductor.indexing import as_expr
 from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Store
@@ -146,27 +153,8 @@ def _kernels(
         # one row alone stays one: what is stored of it has no other place
         dimensions = tuple(replace(o, block=l.block) if o.axes else o for o, l in blocks)
         tiling = replace(tiling, dimensions=dimensions, warps=like.warps)
-        first = program_first(selected.program)
-        settled = None if loop.name == first else settled_buffers(selected.program)
-        made.append(generate(replace(loop, origins=()), *buffers, tiling, settled=settled))
+        made.append(generate(replace(loop, origins=()), *buffers, tiling))
     return made
-
-
-def program_first(program: Program) -> str:
-    return next(s.loop.name for s in program.steps if isinstance(s, RunLoop))
-
-
-def settled_buffers(program: Program) -> frozenset[str]:
-    """Buffers that are there before the program runs, and that no step of it writes."""
-    from flambeau_inductor.ir.steps import computing, made_by
-    given = {b.name for b in program.inputs} | set(program.owned.given)
-    given -= {*program.owned.donated, *program.owned.updated, *program.owned.updated.values()}
-    for step in program.steps:
-        if isinstance(step, Reuse):
-            given.discard(step.old)
-        elif not isinstance(step, Alloc | FreeBuffer):
-            given -= made_by(step)
-    return frozenset(given)
 
 
 def _kind(tiling: Tiling) -> tuple[object, ...]:
@@ -189,8 +177,9 @@ def joined(kernels: Sequence[TritonKernel], name: str) -> TritonKernel:
         part = _part(kernel)
         parts.append(part)
         places = [f"b{arguments.index(buffer)}" for buffer in kernel.arguments]
-        passed = [c if c == DEPENDENT else f"{c}{number}" for c, _ in kernel.constants]
-        constants += [(p, v) for p, (_, v) in zip(passed, kernel.constants, strict=True) if p != DEPENDENT]
+        own = [(name, value) for name, value in kernel.constants if name != DEPENDENT]
+        passed = [f"{constant}{number}" for constant, _ in own]
+        constants += zip(passed, (value for _, value in own), strict=True)
         last = number == len(kernels) - 1
         test = "else:" if last else f"if program < {first + kernel.programs}:"
         lines.append("    " + ("el" if number > 0 and not last else "") + test)
@@ -199,7 +188,7 @@ def joined(kernels: Sequence[TritonKernel], name: str) -> TritonKernel:
         lines.append(f"        {_name_of(part)}({called})")
         first += kernel.programs
     one, ordered = kernels[0], {buffer: pointers[buffer] for buffer in arguments}
-    made = kernel_of(name, lines, ordered, tuple(constants), first, one.warps, one.stages, waits=True)
+    made = kernel_of(name, lines, ordered, tuple(constants), first, one.warps, one.stages)
     source = "\n\n".join([*dict.fromkeys(parts), made.source])
     return replace(made, source=source, registers=one.registers, contracts=one.contracts)
 
@@ -208,8 +197,11 @@ def _part(kernel: TritonKernel) -> str:
     """A kernel as a function that is given which of its programs it is, named by its text."""
     _, _, body = kernel.source.partition("\n")
     _, _, rest = body.partition("\n")
+    rest = rest.removeprefix(f"{RELEASE}\n").removeprefix(f"{WAIT}\n")  # the joint kernel waits
     taken = [f"b{place}" for place in range(len(kernel.arguments))] + ["program_id"]
-    taken += [f"{constant}: tl.constexpr" for constant, _ in kernel.constants]
+    taken += [
+        f"{constant}: tl.constexpr" for constant, _ in kernel.constants if constant != DEPENDENT
+    ]
     text = f"({', '.join(taken)}):\n" + rest.replace("tl.program_id(0)", "program_id")
     return f"{JIT}\ndef part_{hashlib.sha256(text.encode()).hexdigest()[:12]}{text}"
 

@@ -7,8 +7,33 @@ from collections.abc import Sequence
 from typing import Any
 
 UINT, POINTER = ctypes.c_uint, ctypes.c_void_p
+STARTS_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+class Attribute(ctypes.Structure):
+    """The driver's CUlaunchAttribute, of a number."""
+
+    _fields_ = (("id", ctypes.c_int), ("padding", UINT), ("value", ctypes.c_int * 16))
+
+
+class Config(ctypes.Structure):
+    """The driver's CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", UINT * 3),
+        ("block", UINT * 3),
+        ("shared", UINT),
+        ("stream", POINTER),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("count", UINT),
+    )
+
+
 LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, POINTER, *(UINT,) * 7, POINTER, ctypes.POINTER(POINTER), POINTER
+)
+DEPENDENT = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(Config), POINTER, ctypes.POINTER(POINTER), POINTER
 )
 ENCODE = ctypes.CFUNCTYPE(
     ctypes.c_int, POINTER, ctypes.c_int, UINT, *(POINTER,) * 5, *(ctypes.c_int,) * 4
@@ -23,6 +48,7 @@ class Driver:
         self.launched: list[tuple[Any, ...]] = []
         self.encoded: list[tuple[int, int]] = []
         self._launch, self._encode = LAUNCH(self._on_launch), ENCODE(self._on_encode)
+        self._dependent = DEPENDENT(self._on_dependent)
 
     def load(self, image: bytes, name: str, shared: int) -> int:
         self.loaded.append((image, name, shared))
@@ -36,6 +62,9 @@ class Driver:
     def entry(self) -> int:
         return ctypes.cast(self._launch, POINTER).value or 0
 
+    def dependent(self) -> int:
+        return ctypes.cast(self._dependent, POINTER).value or 0
+
     def encoder(self) -> int:
         return ctypes.cast(self._encode, POINTER).value or 0
 
@@ -44,6 +73,13 @@ class Driver:
         first = [ctypes.cast(parameters[k], ctypes.POINTER(ctypes.c_uint64))[0] for k in range(2)]
         self.launched.append(("native", function, grid, block, shared, stream, tuple(first)))
         return 0
+
+    def _on_dependent(self, config: Any, function: int, parameters: Any, extra: int) -> int:
+        told = config.contents
+        (attribute,) = told.attributes[: told.count]
+        assert attribute.id == STARTS_EARLY and list(attribute.value) == [1] + [0] * 15
+        numbers = (*told.grid, *told.block, told.shared, told.stream)
+        return self._on_launch(function, *numbers, parameters, extra)
 
     def _on_encode(self, place: int, kind: int, rank: int, address: int, *rest: Any) -> int:
         self.encoded.append((rank, address))

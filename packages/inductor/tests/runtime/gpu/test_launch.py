@@ -18,6 +18,8 @@ from flambeau_inductor.runtime.gpu.launch import (
     parameters_of,
 )
 
+from tests.runtime.gpu.driver import Driver as Recorded
+
 UINT, POINTER = ctypes.c_uint, ctypes.c_void_p
 DRIVER = ctypes.CFUNCTYPE(
     ctypes.c_int, POINTER, *(UINT,) * 7, POINTER, ctypes.POINTER(POINTER), POINTER
@@ -54,6 +56,7 @@ class Kernel:
     packed_metadata: tuple[int, ...] = ()
     metadata: Metadata = field(default_factory=Metadata)
     ran: list[tuple[Any, ...]] = field(default_factory=list)
+    waits: bool = False
 
     @property
     def asm(self) -> dict[str, str]:
@@ -104,6 +107,23 @@ def test_a_launch_is_one_call_of_the_driver(library: Library) -> None:
     expected = (0x77, grid_block_shared, 0x99, (32, 0xFFFF_FFFF_FFFF_FFF0, 0, 0), None)
     assert driver.calls == [expected]
     assert not kernels[True].ran and not kernels[False].ran
+
+
+def test_a_kernel_that_waits_itself_is_launched_early(library: Library) -> None:
+    driver, told = Driver(), Recorded()
+    launcher, kernels = _launcher(library, driver)
+    kernels[True].waits, launcher.dependent = True, told.dependent
+    launcher.queue(0x99, 32, 48)
+    assert not driver.calls
+    assert told.launched == [("native", 0x77, 10, 128, 512, 0x99, (32, 48))]
+
+
+def test_an_older_driver_launches_it_as_any_other(library: Library) -> None:
+    driver = Driver()
+    launcher, kernels = _launcher(library, driver)
+    kernels[True].waits, launcher.dependent = True, lambda: None
+    launcher.queue(0x99, 32, 48)
+    assert len(driver.calls) == 1
 
 
 def test_unaligned_buffers_get_the_other_kernel(library: Library) -> None:

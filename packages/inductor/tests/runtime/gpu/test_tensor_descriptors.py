@@ -54,6 +54,8 @@ class Kernel:
     metadata: Metadata = field(default_factory=Metadata)
     ran: list[tuple[Any, ...]] = field(default_factory=list)
 
+    waits: bool = False
+
     @property
     def asm(self) -> dict[str, str]:
         return {"ptx": self.ptx}

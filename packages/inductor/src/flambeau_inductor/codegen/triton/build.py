@@ -25,11 +25,13 @@ from flambeau_inductor.codegen.triton.kernel import (
     TritonKernel,
 )
 from flambeau_inductor.runtime.gpu.binaries import cuda_driver
-from flambeau_inductor.runtime.gpu.launch import Launcher, Library
+from flambeau_inductor.runtime.gpu.launch import Launcher, Library, waits
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import shared_bytes_of
 
 MINIMUM_CAPABILITY = (7, 0)
+FIRST_DEPENDENT = 90
+"""The compute capability from which kernels wait for earlier ones themselves."""
 #: warps beyond which a kernel that a pass of Triton's fails on is not tried again
 MOST_WARPS = 8
 
@@ -171,7 +173,7 @@ class Loadable:
     def __init__(self, compiled: Any) -> None:
         self.compiled, self.metadata, self.asm = compiled, compiled.metadata, compiled.asm
         self.packed_metadata = compiled.packed_metadata
-        self.waits = "griddepcontrol.wait" in compiled.asm.get("ptx", "")
+        self.waits = waits(self.asm.get("ptx", ""))
 
     @cached_property
     def function(self) -> int:
@@ -197,7 +199,8 @@ def _interpreted(function: Any, kernel: TritonKernel, given: Sequence[Any]) -> N
     tensors, sizes = given[:count], given[count:]
     described = [seen_by_triton(tensors, Descriptor(*each)) for each in kernel.descriptors]
     if programs:
-        function[(programs,)](*tensors, *described, *sizes, **dict(kernel.constants))
+        constants = dict(kernel.constants) | {DEPENDENT: 0}
+        function[(programs,)](*tensors, *described, *sizes, **constants)
 
 
 def seen_by_triton(tensors: Sequence[Any], descriptor: Descriptor) -> Any:
@@ -215,7 +218,7 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
 
     signature = dict(zip(function.arg_names, kernel.pointers, strict=False))
     constants: dict[str, int | None] = dict(kernel.constants)
-    if DEPENDENT in constants and not _dependent(target):
+    if DEPENDENT in constants and not _launches_dependents(target):
         constants[DEPENDENT] = 0
     names = function.arg_names[len(kernel.pointers) :]
     for name, descriptor in zip(names, kernel.descriptors, strict=False):
@@ -255,10 +258,12 @@ def _passed(source: Any, target: Any, options: dict[str, int | bool]) -> Any:
         return _passed(source, target, options | {"num_warps": 2 * options["num_warps"]})
 
 
-def _dependent(target: Any) -> bool:
+def _launches_dependents(target: Any) -> bool:
+    """Whether kernels of a target, or of the current device, can wait for earlier ones."""
     from triton.runtime import driver  # triton is optional
-    target = driver.active.get_current_target() if target is None else target
-    return target.backend == "cuda" and target.arch >= 90
+
+    found = driver.active.get_current_target() if target is None else target
+    return bool(found.backend == "cuda" and found.arch >= FIRST_DEPENDENT)
 
 
 def _shared_memory(target: Any) -> int:

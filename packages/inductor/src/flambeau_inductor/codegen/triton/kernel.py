@@ -49,9 +49,11 @@ has no room for them."""
 
 
 DEPENDENT = "DEPENDENT"
-"""The constant that says whether a kernel waits by itself for the kernels before it."""
-WAITING = (f"if {DEPENDENT}:", "    tl.extra.cuda.gdc_wait()")
-RELEASING = (f"if {DEPENDENT}:", "    tl.extra.cuda.gdc_launch_dependents()")
+"""The constant that says whether a kernel waits for those before it by itself."""
+WAIT = f"    if {DEPENDENT}:\n        tl.extra.cuda.gdc_wait()"
+RELEASE = f"    if {DEPENDENT}:\n        tl.extra.cuda.gdc_launch_dependents()"
+"""The first lines of kernels; where one leaves room, the next may start, and waits in turn."""
+
 
 NO_SIZES: Mapping[str, str] = {}
 
@@ -98,14 +100,12 @@ def kernel_of(
     stages: int | None = None,
     descriptors: tuple[Descriptor, ...] = (),
     sizes: Mapping[str, str] = NO_SIZES,
-    *,
-    waits: bool = False,
 ) -> TritonKernel:
     """The kernel of indented lines, in which buffers (`pointers` are their types) are `b0`, ...,
     descriptors `d0`, ... and open sizes (`sizes` are their types) `s0`, ..."""
-    if not waits:
-        lines = [*(f"    {line}" for line in WAITING), *lines]
     constants = (*constants, (DEPENDENT, 1))
+    small = isinstance(programs, int) and programs <= MEASURED.machine.multiprocessors
+    lines = [*([RELEASE] if small else []), WAIT, *lines]
     if descriptors:
         constants = (*constants, (WITH_DESCRIPTORS, 1))
     parameters = [f"b{i}" for i in range(len(pointers))]
@@ -127,7 +127,6 @@ def generate(
     numels: Mapping[str, int],
     tiling: Tiling | None = None,
     tuning: Tuning = MEASURED,
-    settled: frozenset[str] | None = None,
 ) -> TritonKernel:
     """Triton kernel of `loop`.
 
@@ -141,15 +140,11 @@ def generate(
         TritonUnsupported: the loop cannot be expressed.
     """
     loop = widened_at_once(loop)
-    writer = KernelWriter(loop, dtypes, numels, tiling or choose(loop, tuning))
-    writer.settled = settled
-    return writer.kernel()
+    return KernelWriter(loop, dtypes, numels, tiling or choose(loop, tuning)).kernel()
 
 
 class KernelWriter(Instructions):
     """The body of a kernel around its instructions."""
-
-    settled: frozenset[str] | None = None
 
     def kernel(self) -> TritonKernel:
         if self.tiling.parts is None:
@@ -159,13 +154,6 @@ class KernelWriter(Instructions):
         accesses = (i for i in self.loop.body if isinstance(i, Load | Store))
         self.arguments = tuple(dict.fromkeys(i.buffer for i in accesses))
         self.names = {name: f"b{i}" for i, name in enumerate(self.arguments)}
-        import os
-        n = self.tiling.programs
-        if self.settled is not None and isinstance(n, int) and n <= int(os.environ.get("FL_TRIGGER", "0")):
-            self._lines(RELEASING)
-        at_once = self._settled_early() if os.environ.get("FL_SETTLED") else []
-        if not at_once:
-            self._lines(WAITING)
         if self.tiling.parts is not None:
             self._pipelined_rows(self.tiling.parts)
         else:
@@ -180,16 +168,9 @@ class KernelWriter(Instructions):
         pointers = {name: pointer(self.dtypes[name]) for name in self.arguments}
         programs, warps, sizes = self.tiling.programs, self.tiling.warps, self._types_of_sizes()
         head = (self.loop.name, self.lines, pointers, constants, programs, warps)
-        made = kernel_of(*head, sizes=sizes, waits=True)
+        made = kernel_of(*head, sizes=sizes)
         exact = sums_exact_products(self.loop)
         return replace(made, registers=self.tiling.registers, contracts=exact)
-
-    def _settled_early(self) -> list[int]:
-        """Reads of what nothing writes while the program runs."""
-        if self.tiling.parts is not None or self.tiling.looped or self.tiling.in_registers or not self.loop.r:
-            return []
-        found = [(i, self.loop.body[i]) for i in self._early()]
-        return [i for i, load in found if load.buffer in (self.settled or ()) and self.dims[i] == {"x", "r"}]
 
     def _types_of_sizes(self) -> dict[str, str]:
         """The types of the open sizes. One that is a stride, and a multiple of 16 in this compile,
@@ -213,12 +194,6 @@ class KernelWriter(Instructions):
         else:
             early = [*self._early(), *self._of_rows()]
             others = [i for i in range(len(self.loop.body)) if i not in set(early)]
-            import os
-            first = self._settled_early() if os.environ.get("FL_SETTLED") else []
-            if first:
-                self._straight(first)
-                self._lines(WAITING)
-                early = [i for i in early if i not in first]
             self._straight([*early, *others])
 
     def _pipelined_rows(self, parts: Axis) -> None:

@@ -66,7 +66,6 @@ def generate_module(
     numels: Mapping[str, int],
     given: Mapping[str, TritonKernel] | None = None,
     tuning: Tuning = MEASURED,
-    settled: frozenset[str] = frozenset(),
 ) -> TritonSource:
     """Source of the kernels of `loops`.
 
@@ -86,8 +85,7 @@ def generate_module(
         made = (given or {}).get(loop.name)
         if made is None:
             kernel = generate(
-                replace(loop, name="kernel", origins=()), dtypes, numels, None, tuning,
-                settled if loop is not loops[0] else None,
+                replace(loop, name="kernel", origins=()), dtypes, numels, None, tuning
             )
         else:
             source = made.source.replace(f"def {made.name}(", "def kernel(", 1)

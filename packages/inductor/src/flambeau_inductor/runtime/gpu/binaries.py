@@ -17,7 +17,13 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.runtime.gpu.launch import Launcher, attach, cuda_launch, load_library
+from flambeau_inductor.runtime.gpu.launch import (
+    Launcher,
+    attach,
+    cuda_launch,
+    cuda_launch_dependent,
+    load_library,
+)
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor, cuda_encode
 from flambeau_inductor.runtime.kernel_part import CannotLoad, KernelPart, Loaded
 
@@ -72,6 +78,10 @@ class CudaDriver:
         """The address of cuLaunchKernel."""
         return cuda_launch()
 
+    def dependent(self) -> int | None:
+        """The address of cuLaunchKernelEx, if it launches kernels before others end."""
+        return cuda_launch_dependent()
+
     def encoder(self) -> int:
         """The address of cuTensorMapEncodeTiled."""
         return cuda_encode()
@@ -82,7 +92,7 @@ class Binary:
     """One variant of a kernel, with those attributes of Triton's that `Launcher` reads.
 
     image: the file. passed: how many addresses and sizes the kernel takes, before null pointers:
-    none has descriptors and open sizes.
+    none has descriptors and open sizes. waits: whether it waits for earlier kernels by itself.
     """
 
     image: Path
@@ -159,6 +169,7 @@ def launchers_of(part: KernelPart, driver: CudaDriver, other: Other | None = Non
                 for each in kernel["descriptors"]
             ),
             encoder=driver.encoder,
+            dependent=driver.dependent,
             sizes=kernel.get("sizes", 0),
         )
         for kernel in part.data["kernels"]
@@ -185,7 +196,7 @@ def _prepare(
             metadata,
             {"ptx": made["entry"]},
             driver,
-            made["waits"],
+            made.get("waits", False),
         )
 
     return prepare

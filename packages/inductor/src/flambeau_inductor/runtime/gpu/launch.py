@@ -112,7 +112,7 @@ class Launcher:
 
     Descriptors are encoded by the native part at each launch; without it, and for unaligned
     buffers, the variant runs that does not take them. `compiled` gives the kernel for aligned or
-    for any buffers.
+    for any buffers; one that waits for those before it by itself is launched before they end.
     """
 
     name: str
@@ -182,7 +182,7 @@ class Launcher:
             tiled=(Tiled * len(tiles))(*tiles),
             encode=self.encoder() if tiles else None,
             sizes=self.sizes,
-            dependent=self.dependent() if kernel.waits and __import__('os').environ.get('FL_PDL') == '1' else None,
+            dependent=self.dependent() if kernel.waits else None,
         )
         self._sites.append(site)
         return self.library(site)
@@ -234,6 +234,11 @@ def entry_of(ptx: str) -> str:
     if found is None:
         raise ValueError("the PTX has no entry")
     return found.group(0)
+
+
+def waits(ptx: str) -> bool:
+    """Whether a kernel waits, by its PTX, for the kernels before it."""
+    return "griddepcontrol.wait" in ptx
 
 
 def parameters_of(ptx: str) -> int:
