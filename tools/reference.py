@@ -233,6 +233,10 @@ def _members(kind: type) -> str:
     return "\n| member | |\n| --- | --- |\n" + "\n".join(rows) + "\n" if rows else ""
 
 
+WIDEST = 88
+"""Characters of a line of code."""
+
+
 class _Bare(str):
     """An annotation that is printed without quotes."""
 
@@ -246,10 +250,38 @@ def _signature(value: object) -> str:
     except (TypeError, ValueError):  # made in C, or by a metaclass that does not say
         return ""
     parameters = [
-        each.replace(annotation=_bare(each.annotation)) for each in found.parameters.values()
+        each.replace(annotation=_bare(each.annotation), default=_short(each.default))
+        for each in found.parameters.values()
     ]
     shown = found.replace(parameters=parameters, return_annotation=_bare(found.return_annotation))
-    return re.sub(r"<(\S+?)[^<>]*>", r"<\1>", str(shown))
+    return _wrapped(re.sub(r"<(\S+?)[^<>]*>", r"<\1>", str(shown)))
+
+
+def _short(default: object) -> object:
+    """A default value; of options that are all as they come, the class alone."""
+    kind = type(default)
+    if not dataclasses.is_dataclass(kind):
+        return default
+    try:
+        return _Bare(f"{kind.__name__}()") if default == kind() else default
+    except TypeError:  # some of its fields have no default
+        return default
+
+
+def _wrapped(signature: str) -> str:
+    """A signature that is too long for a line, a parameter a line."""
+    if len(signature) <= WIDEST:
+        return signature
+    parts, depth = [""], 0
+    for position, letter in enumerate(signature):
+        depth += (letter in "([{") - (letter in ")]}")
+        if position and not depth:
+            break
+        if letter == "," and depth == 1:
+            parts.append("")
+        elif position:
+            parts[-1] += letter
+    return "".join(["(\n", *(f"    {each.strip()},\n" for each in parts), signature[position:]])
 
 
 def _bare(annotation: object) -> object:
