@@ -27,6 +27,7 @@ from flambeau_aot._torch_compat import (
     as_view,
     backward_keeps_graph,
     kept_with_versions,
+    leaves_in_order,
     no_view,
     pass_accumulates,
     saved_tensors_released,
@@ -190,6 +191,8 @@ def _backward(
         if not plan.users and not one_of_many:
             lines.append(f"        unseen_where_undefined(ctx, {nothing})")
         lines.append(f"        return {'own.undefined(ctx)' if plan.users else nothing}")
+        if plan.leaf_order:
+            lines.append(f"    leaves_in_order(ctx, leaf_order, {display(given)})")
         if plan.reentrant:
             through = " or ".join(f"{given[order]} is not None" for order in plan.reentrant)
             lines.append(f"    if not pass_accumulates() and ({through}):")
@@ -283,6 +286,8 @@ def _backward(
         "refuse_unasked": refuse_unasked,
         "unseen_where_undefined": unseen_where_undefined,
         "refuse_raising": _refuse_raising,
+        "leaves_in_order": leaves_in_order,
+        "leaf_order": plan.leaf_order,
         "raising": plan.raising,
         "partly": plan.partly_given,
         "versions": versions,
