@@ -38,8 +38,14 @@ class Saved:
     """Where a value is found when the forward graph has run."""
 
     kind: str
-    """"input" (a primal) or "output" (of the forward graph)."""
+    """"input" (a primal) or "output" (of the forward graph); "memory" of a primal, which it has at
+    the call: eager keeps a view of it, which an assignment to its `.data` leaves alone."""
     index: int
+
+    @property
+    def place(self) -> Saved:
+        """Where it is found, whatever of it is meant."""
+        return Saved("input", self.index) if self.kind == "memory" else self
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,8 @@ def autograd_function(
 def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tuple[Any, ...]]:
     """Run the forward graph, save what crosses, return what the caller sees."""
     plan, crossing, higher = own.plan, own.crossing, own.higher
-    saved = [
-        f"primals[{item.index}]" if item.kind == "input" else f"outputs[{item.index}]"
-        for item in crossing.saved
-    ]
+    kinds = {"input": "primals[{}]", "memory": "primals[{}].detach()", "output": "outputs[{}]"}
+    saved = [kinds[item.kind].format(item.index) for item in crossing.saved]
     lines = ["def forward(ctx, *primals):", "    ctx.life = life()"]
     if higher is not None and higher.draws:
         lines.append("    ctx.streams = streams(draws)")
