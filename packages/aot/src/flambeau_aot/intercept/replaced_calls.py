@@ -49,9 +49,9 @@ def prod(trace: Interception, call: Call) -> Any:
     are; of a stand-in, and inside of a transform, torch takes another formula for all of these,
     which gives the same of finite numbers alone."""
     result = call()
-    x = call.args[0] if call.args else call.kwargs.get("input", call.kwargs.get("self"))
+    x: Any = call.target if call.args else call.kwargs.get("input", call.kwargs.get("self"))
     if result.grad_fn is not None and x.dim() and not transforms_active():
-        named = inspect.signature(lambda input, dim=None, keepdim=False, **_: None)
+        named = inspect.signature(lambda input=None, dim=None, keepdim=False, **_: None)
         given = named.bind(*call.args, **call.kwargs).arguments
         rule = functools.partial(_by_zeros, x, given.get("dim"), given.get("keepdim", False))
         result.grad_fn.register_hook(rule)
@@ -59,7 +59,11 @@ def prod(trace: Interception, call: Call) -> Any:
 
 
 def _by_zeros(
-    x: torch.Tensor, dim: int | None, kept: bool, found: Any, grads: tuple[torch.Tensor | None]
+    x: torch.Tensor,
+    dim: int | None,
+    kept: bool,
+    found: tuple[torch.Tensor | None],
+    grads: tuple[torch.Tensor | None],
 ) -> tuple[torch.Tensor | None]:
     """The derivative of `prod` in place of what torch has found."""
     (grad,) = grads
