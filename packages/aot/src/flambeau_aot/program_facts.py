@@ -98,7 +98,7 @@ def backward_info(joint: Joint, halves: Halves, options: Options) -> GraphInfo:
         static_inputs=tuple(
             place
             for place, item in enumerate(halves.saved)
-            if item.kind == "input" and item.index < static
+            if item.kind != "output" and item.index < static
         ),
         reusable_inputs=reusable,
     )

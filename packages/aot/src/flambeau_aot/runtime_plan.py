@@ -38,8 +38,14 @@ class Saved:
     """Where a value is found when the forward graph has run."""
 
     kind: str
-    """"input" (a primal) or "output" (of the forward graph)."""
+    """"input" (a primal) or "output" (of the forward graph); "memory" of a primal, which it has at
+    the call: eager keeps a view of it, which an assignment to its `.data` leaves alone."""
     index: int
+
+    @property
+    def place(self) -> Saved:
+        """Where it is found, whatever of it is meant."""
+        return Saved("input", self.index) if self.kind == "memory" else self
 
 
 @dataclass(frozen=True)
@@ -332,7 +338,9 @@ class RuntimePlan:
     keeping: autograd's nodes that keep something for a backward pass. raising: the derivatives that
     raise. users: for each derivative of a user's, the tangents that lead to it: eager runs it where
     these are all undefined, too. kept_results: results that eager keeps for the backward pass, as
-    that of `exp`: gradients depend on them in turn.
+    that of `exp`: gradients depend on them in turn. leaf_order: of primals that may be leaves,
+    which nodes of eager's lead there, each by its place in the order of these, the last one run
+    first, with the tangents that lead to it: hooks on a leaf are called after the last of its own.
     """
 
     inputs: InputPlan
@@ -364,6 +372,7 @@ class RuntimePlan:
     raising: tuple[Raising, ...] = ()
     users: tuple[frozenset[int], ...] = ()
     kept_results: tuple[int, ...] = ()
+    leaf_order: tuple[tuple[int, tuple[tuple[int, frozenset[int]], ...]], ...] = ()
 
     @functools.cached_property
     def written(self) -> frozenset[int]:
@@ -472,6 +481,7 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
         offsets=tuple((new(primal), offset) for primal, offset in plan.offsets),
         hooks=tuple((new(primal), hook) for primal, hook in plan.hooks),
         partly=tuple((new(primal), tangents) for primal, tangents in plan.partly),
+        leaf_order=tuple((new(primal), nodes) for primal, nodes in plan.leaf_order),
         inside=tuple(replace(item, source=source(item.source)) for item in plan.inside),
         watched=tuple(replace(item, source=source(item.source)) for item in plan.watched),
         result_nodes=tuple(

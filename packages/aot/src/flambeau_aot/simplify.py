@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import expression_of, is_view_op
+from flambeau_aot.joint.absent_derivatives import LED_TO
 from flambeau_aot.joint.differentiate import in_backward, mark_as_backward
 from flambeau_aot.joint.metadata.corrections import contiguous
 from flambeau_aot.joint.trace import Joint
@@ -172,7 +173,7 @@ def _repeated(joint: Joint) -> Callable[[fx.Node], fx.Node | None]:
     seen: dict[Any, fx.Node] = {}
 
     def first_of(node: fx.Node) -> fx.Node | None:
-        if node in protected or runs_anyway(node.target):
+        if node in protected or runs_anyway(node.target) or LED_TO in node.meta:
             return None
         key = _key(node)
         first = node if key is None else seen.setdefault(key, node)

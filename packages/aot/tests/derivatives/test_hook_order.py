@@ -10,6 +10,7 @@ import flambeau_aot as aot
 import pytest
 import torch
 from torch.autograd.graph import register_multi_grad_hook
+from torch.utils.checkpoint import checkpoint
 
 POINTWISE = ("{n} = {a}.sin()", "{n} = {a} * {b}", "{n} = {a} + {b}", "{n} = {a}.t() + 1")
 SEVERAL = (
@@ -243,3 +244,46 @@ def test_hooks_on_leaves_are_called_as_often_in_derivatives_of_any_order(seed: i
         return [sorted(each) for each in orders]
 
     assert seen(compiled) == seen(program)
+
+
+def test_hooks_inside_of_a_program_that_is_run_again_are_called_as_often() -> None:
+    """A second backward pass goes to what the run gave, not through the run."""
+    seen: list[bool] = []
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, z = x * w, w * 2
+        z.register_hook(lambda grad: (seen.append(grad is None), grad * 3)[1])
+        return y, torch.tanh(y), z.abs()
+
+    def observed(call: Callable[..., Any]) -> list[Any]:
+        x, w = torch.arange(1.0, 4), torch.arange(2.0, 5).requires_grad_()
+        results = call(x, w)
+        seen.clear()
+        loss = torch.stack([(result * result).sum() for result in results]).sum()
+        (first,) = torch.autograd.grad(loss, w, create_graph=True)
+        first.square().sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            first.sum().backward()
+        return [*seen, w.grad]
+
+    own, eager = observed(aot.aot_function(program, aot.run_as_is)), observed(program)
+    assert own[:-1] == eager[:-1]
+    torch.testing.assert_close(own[-1], eager[-1])
+
+
+def test_hooks_on_results_of_reentrant_checkpoints_see_whole_gradients() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        cube = x.pow(3)
+        y: Any = checkpoint(lambda u: u.exp().sin(), x, use_reentrant=True)
+        return y, cube, cube * cube.sum() + y
+
+    def observed(call: Callable[..., Any]) -> list[Any]:
+        leaf, seen = torch.arange(1.0, 4).requires_grad_(), list[Any]()
+        results = call(leaf * 1)
+        for place, result in enumerate(results):
+            result.register_hook(lambda grad, at=place: (seen.append((at, grad)), grad * 2)[1])
+        torch.stack([result.sum() for result in results]).sum().backward()
+        return [*seen, leaf.grad]
+
+    own, eager = observed(aot.aot_function(program, aot.run_as_is)), observed(program)
+    torch.testing.assert_close(own, eager)

@@ -17,6 +17,7 @@ from flambeau_aot._torch_compat.distributed_tensors import *  # noqa: F403
 from flambeau_aot._torch_compat.fakes import *  # noqa: F403
 from flambeau_aot._torch_compat.functional import *  # noqa: F403
 from flambeau_aot._torch_compat.fused_steps import *  # noqa: F403
+from flambeau_aot._torch_compat.hook_order import *  # noqa: F403
 from flambeau_aot._torch_compat.modes import *  # noqa: F403
 from flambeau_aot._torch_compat.operators import *  # noqa: F403
 from flambeau_aot._torch_compat.saved_hooks import *  # noqa: F403

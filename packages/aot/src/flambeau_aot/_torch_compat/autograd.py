@@ -6,14 +6,11 @@ is needed of them. Invariant: the graph is read; only what a node saved is ever 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.autograd import forward_ad
@@ -276,151 +273,6 @@ def appliers(
     return function.apply, super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
-class _Definedness:
-    """Which results of a node have a gradient that eager computes, by backward pass: hooks on all
-    of them that are put there before any other note it. runs: whether eager comes to one."""
-
-    def __init__(self, order: Sequence[int], runs: Callable[[int], bool]) -> None:
-        self.first, self.runs = order[0], runs
-        self.passes: dict[int, set[int]] = {}
-        self.settled: set[tuple[int, int]] = set()
-        self.hooks: dict[int, _WhereDefined] = {}
-
-    def note(self, at: int, grad: Any) -> None:
-        """A gradient comes to a result."""
-        number = current_backward_pass()
-        if at == self.first:
-            self.passes = dict([*self.passes.items()][-_NESTED:])
-            self.settled = {item for item in self.settled if item[1] in self.passes}
-            self.passes[number] = set()
-        if grad is not None and self.runs(at):
-            self.passes[number].add(at)
-
-    def settle(self, counts: Any, nodes: Sequence[Any], called: bool = False) -> None:
-        """Count the hooks of one `register_multi_grad_hook`, on results of these nodes, where they
-        have no gradient in this pass, unless no result has one that it is put on: eager's have
-        nodes of their own, which are not run. called: one of the hooks is, at another node."""
-        number = current_backward_pass()
-        if (id(counts), number) in self.settled:
-            return
-        members = [
-            (at, hook)
-            for at, hooks in self.hooks.items()
-            for key, (own, hook) in hooks.counted.items()
-            if own is counts and key in hooks
-        ]
-        defined = self.passes[number]
-        if not (called or counts.get(number) or any(at in defined for at, _ in members)):
-            return
-        self.settled.add((id(counts), number))
-        for at, hook in members:
-            if at not in defined:
-                hook(None)
-        for other in (getattr(node, "definedness", None) for node in nodes):
-            if other is not None and number in other.passes:  # the pass has come to it before
-                other.settle(counts, nodes, called=True)
-
-
-_NESTED = 8
-"""How many backward passes are remembered besides the one being run."""
-
-
-class _WhereDefined(OrderedDict[int, Any]):
-    """The hooks of one result of a node, none of them called but where `_Definedness` has it."""
-
-    def __init__(self, definedness: _Definedness, at: int) -> None:
-        super().__init__()
-        self.definedness, self.at = definedness, at
-        self.counted: dict[int, tuple[Any, Any]] = {}
-
-    def __setitem__(self, key: int, hook: Any) -> None:
-        counts, nodes = _counts_of_passes(hook)
-        if counts is not None:
-            self.counted[key] = counts, hook
-
-        def call(grad: Any) -> Any:
-            if counts is not None:
-                self.definedness.settle(counts, nodes)
-            defined = self.definedness.passes[current_backward_pass()]
-            return hook(grad) if grad is not None and self.at in defined else None
-
-        super().__setitem__(key, call)
-
-
-def unseen_where_undefined(node: Any, found: Sequence[Any]) -> None:
-    """Let hooks on leaves that a node has no gradient for be called only for one: the engine comes
-    to such a leaf all the same, with None. In eager no node would lead there. Numbers, which come
-    after all tensors, have no edge."""
-    for (end, _), gradient in zip(node.next_functions, found, strict=False):
-        hooks = getattr(getattr(end, "variable", None), "_backward_hooks", None)
-        if gradient is None and hooks:
-            for key, hook in hooks.items():
-                if not isinstance(hook, _Defined):
-                    hooks[key] = _Defined(hook)
-
-
-@dataclass(frozen=True)
-class _Defined:
-    """A hook that is not called for a gradient that is undefined."""
-
-    hook: Callable[[torch.Tensor], Any]
-
-    def __call__(self, gradient: torch.Tensor | None) -> Any:
-        return None if gradient is None else self.hook(gradient)
-
-
-def _counts_of_passes(hook: Any) -> tuple[Any, Sequence[Any]]:
-    """How often the hooks of a `register_multi_grad_hook(mode="all")`, one of which this is, have
-    been called, by backward pass, and the nodes of what they are on; None for other hooks."""
-    code = getattr(hook, "__code__", None)
-    if code is None or hook.__module__ != torch.autograd.graph.__name__:
-        return None, ()
-    cells = dict(zip(code.co_freevars, hook.__closure__ or (), strict=True))
-    if not {"count", "buffer", "grad_fns"} <= cells.keys():
-        return None, ()
-    return cells["count"].cell_contents, cells["grad_fns"].cell_contents
-
-
-def separate_hooks(
-    function: type[torch.autograd.Function], order: Sequence[int], runs: Callable[[Any, int], bool]
-) -> None:
-    """Let the results of an autograd function have hooks as results of nodes of their own have, run
-    in this order: an engine that runs a node for one result calls the hooks of all, with None, and
-    those first that were put there first. runs: of a node and a result, whether the backward pass
-    would come to a node of that alone.
-
-    `Tensor.register_hook` calls the node at the first hook that a tensor gets; that of a node puts
-    hooks on all of its results, of which a tensor takes its own.
-    """
-    node: Any = function._backward_cls  # type: ignore[attr-defined]
-    usual = node._register_hook_dict
-
-    def register(self: Any, tensor: torch.Tensor) -> None:
-        if not hasattr(self, "hooks"):
-            places = _Places.apply(max(order) + 1, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
-            node = ref(self)  # whose end frees what it keeps
-            definedness = _Definedness(order, lambda at: runs(node(), at))
-            for at in order:
-                places[at]._backward_hooks = OrderedDict({0: partial(definedness.note, at)})
-                usual(self, places[at])
-            self.definedness, self.hooks = definedness, definedness.hooks
-            for at in order:
-                self.hooks[at] = places[at]._backward_hooks = _WhereDefined(definedness, at)
-                usual(self, places[at])
-        tensor._backward_hooks = self.hooks[tensor.output_nr]
-        self.hooked = {*hooked(self), tensor.output_nr}
-
-    node._register_hook_dict = register
-
-
-class _Places(torch.autograd.Function):
-    """Tensors that are the first, second, ... result of a node."""
-
-    @staticmethod
-    def forward(ctx: Any, count: int, anchor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(anchor.new_empty(0) for _ in range(count))
-
-
 def in_order(nodes: Sequence[Any]) -> bool:
     """Let these nodes be run as if they had been made in this order; whether they were."""
     numbers = [node_sequence(node) for node in nodes]
@@ -429,12 +281,6 @@ def in_order(nodes: Sequence[Any]) -> bool:
     for node, number in zip(nodes, sorted(numbers), strict=True):
         node._set_sequence_nr(number)
     return False
-
-
-def hooked(node: Any) -> Collection[int]:
-    """The results of such a node that have had hooks."""
-    found: Collection[int] = getattr(node, "hooked", ())
-    return found
 
 
 def leaves_reached(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

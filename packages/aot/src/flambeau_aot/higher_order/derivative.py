@@ -13,7 +13,7 @@ those whose values the gradients depend on (a bias that is merely added is not a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.control_flow import NAMESPACE as BRANCHES
 from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in_over
 from flambeau_aot.intercept.absent_formulas import taken_message
+from flambeau_aot.joint.absent_derivatives import led_to
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
@@ -71,17 +72,18 @@ def higher_order(program: InputProgram, joint: Joint, name: str) -> HigherOrder:
     return HigherOrder(read, statics, draws, why, unrepeatable, kept)
 
 
-def _read(joint: Joint, statics: int, reached: Container[fx.Node]) -> tuple[int, ...]:
+def _read(joint: Joint, statics: int, reached: Collection[fx.Node]) -> tuple[int, ...]:
     """The primals among these nodes, those that the backward part writes to, and where there is a
     user's derivative those it may give a gradient: its function may not have read them."""
     late = {item.primal for item in joint.late_writes}
     if joint.plan.users:
         through, tangents = frozenset().union(*joint.plan.users), tangents_of(joint)
         late |= {place for place in joint.wanting if tangents[place] & through}
+    led = frozenset[str]().union(*map(led_to, reached))
     return tuple(
         index
         for index, node in enumerate(joint.primals[: len(joint.primals) - len(joint.symbols)])
-        if (node in reached or index in late) and not statics <= index < len(joint.static)
+        if (node.name in led or index in late) and not statics <= index < len(joint.static)
     )
 
 

@@ -35,7 +35,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
 from flambeau_aot.runtime.call import Call, Compiled
-from flambeau_aot.runtime.pullbacks import Gradient, pulled_back
+from flambeau_aot.runtime.pullbacks import Gradient, accumulated, pulled_back
 from flambeau_aot.runtime.result_nodes import Request, ended, linked, still_there
 from flambeau_aot.runtime.saved_values import (
     DerivativeCall,
@@ -286,7 +286,8 @@ class Derivatives:
         kept = torch.is_grad_enabled()
         # what a gradient depends on in turn is led outside by one node, which knows of the results
         apart = kept and request is not None and not request.tangents
-        leaves = main is not None or apart
+        through_checkpoints = bool(joint.plan.reentrant) and not kept
+        leaves = main is not None or apart or through_checkpoints
         starts, values = self._inputs(own, handed, call.symbols, leaves)
         results = self._results([values[index] for index in own], call.symbols)
         ends = _ends(joint, results, values)
@@ -318,6 +319,8 @@ class Derivatives:
         if not wanted or not reached:
             return [None] * len(wanted)
         with ended(whole, inner, [end for end, _ in reached]):
+            if through_checkpoints:
+                return accumulated(reached, wanted)
             found = pulled_back(reached, wanted, kept, retain_graph=kept)
         return linked(request.main, found, inner, sources) if request and apart else found
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from flambeau_aot._torch_compat import transforms_active
 from flambeau_aot.eager_kernels.ctc import ctc_loss
 from flambeau_aot.eager_kernels.recurrent import LAYERS, recurrent
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept, refuses, replaces
@@ -40,6 +41,48 @@ def rrelu(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`functional.rrelu`, row-major unless it writes to its argument."""
     in_place = kwargs.get("inplace", len(args) > 3 and args[3])
     return functional.rrelu(x if in_place else x.contiguous(), *args, **kwargs)
+
+
+@intercept(*forms("prod"))
+def prod(trace: Interception, call: Call) -> Any:
+    """Eager's derivative is a quotient where nothing is zero, and zero where two elements of all
+    are; of a stand-in, and inside of a transform, torch takes another formula for all of these,
+    which gives the same of finite numbers alone."""
+    result = call()
+    x: Any = call.target if call.args else call.kwargs.get("input", call.kwargs.get("self"))
+    if result.grad_fn is not None and x.dim() and not transforms_active():
+        named = inspect.signature(lambda input=None, dim=None, keepdim=False, **_: None)
+        given = named.bind(*call.args, **call.kwargs).arguments
+        rule = functools.partial(_by_zeros, x, given.get("dim"), given.get("keepdim", False))
+        result.grad_fn.register_hook(rule)
+    return result
+
+
+def _by_zeros(
+    x: torch.Tensor,
+    dim: int | None,
+    kept: bool,
+    found: tuple[torch.Tensor | None],
+    grads: tuple[torch.Tensor | None],
+) -> tuple[torch.Tensor | None]:
+    """The derivative of `prod` in place of what torch has found."""
+    (grad,) = grads
+    if grad is None or not x.numel():
+        return found
+    zeros = (x == 0).sum()
+    values, at = (x.reshape(-1), 0) if dim is None else (x, dim)
+    values = values.to(grad.dtype)
+    grad = grad if kept and dim is not None else grad.unsqueeze(at)
+    # each formula of ones where the other one holds: what is not chosen has a derivative of zero
+    whole, rest = torch.where(zeros == 0, values, 1), torch.where(zeros == 0, 1, values)
+    quotient = grad * (whole.prod(at, keepdim=True) / whole).conj()
+    one, count = torch.ones_like(grad), values.shape[at] - 1
+    before = torch.cat((one, rest.narrow(at, 0, count)), at).cumprod(at)
+    after = torch.cat((one, rest.narrow(at, 1, count).flip(at)), at).cumprod(at).flip(at)
+    others = grad * (before * after).conj()
+    if dim is None and not torch.is_grad_enabled():
+        others = torch.where(zeros > 1, 0, others)
+    return (torch.where(zeros == 0, quotient, others).view_as(x).to(x.dtype),)
 
 
 @replaces(torch.conj, torch.Tensor.conj)

@@ -8,17 +8,36 @@ an infinite factor is zero here too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from flambeau_aot._torch_compat import is_view_op
+from flambeau_aot.joint.reach import computed_from
 
 _aten = torch.ops.aten
 _PRODUCTS = frozenset((_aten.mul.Tensor, _aten.mul.Scalar, _aten.dot.default, _aten.vdot.default))
 _QUOTIENTS = frozenset((_aten.div.Tensor, _aten.div.Scalar))
 _SUMS = frozenset((_aten.add.Tensor, _aten.sub.Tensor))
+
+LED_TO = "led to by derivatives that are none"
+"""Metadata key of a node: the inputs, by name, that its history leads to though no value does."""
+
+
+def keep_history(nodes: Sequence[fx.Node], operands: Sequence[fx.Node]) -> None:
+    """Note for these nodes what the history of operands leads to that none is computed from."""
+    found = frozenset[str]().union(*map(led_to, computed_from(operands)))
+    for node in nodes if found else ():
+        node.meta[LED_TO] = node.meta.get(LED_TO, frozenset()) | found
+
+
+def led_to(node: fx.Node) -> frozenset[str]:
+    """The inputs that the history of a value leads to by way of this node."""
+    own: frozenset[str] = node.meta.get(LED_TO, frozenset())
+    return own | {node.name} if node.op == "placeholder" else own
+
 
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """Records an operator."""

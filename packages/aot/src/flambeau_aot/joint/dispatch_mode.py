@@ -45,7 +45,7 @@ from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
 from flambeau_aot.intercept.determinism_alerts import alerts
 from flambeau_aot.intercept.input_attributes import InputHooks
 from flambeau_aot.intercept.writes.inplace import Views
-from flambeau_aot.joint.absent_derivatives import AbsentDerivatives
+from flambeau_aot.joint.absent_derivatives import AbsentDerivatives, keep_history
 from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.metadata.corrections import REFUSED
@@ -316,6 +316,9 @@ class JointTracer(TorchDispatchMode):
                 result = self._run(_aten.zeros_like.default, (result,), {})
             if isinstance(result, torch.Tensor):
                 self._absent.note(result)
+        if nothing or any(none):
+            operands = [self.node_of(x) for x in tensors_in(args) if self.has_node(x)]
+            keep_history([self.node_of(x) for x in tensors_in(result)], operands)
         if self._depth == 0 and may_raise(func, args, kwargs):
             self.may_raise.append(tensors_in(result)[0])
         if dependence is not None:

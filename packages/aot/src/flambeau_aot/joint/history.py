@@ -24,6 +24,7 @@ from flambeau_aot._torch_compat import (
     is_functional,
     keeps_something,
     kept_values,
+    node_sequence,
     of_a_user,
     storage_key,
     version,
@@ -133,6 +134,25 @@ def partly_reached(
         if item.leaf is not None and place not in apart
     }
     return tuple((place, own) for place, own in found.items() if len(own) < every)
+
+
+def leaf_order(
+    effects: Effects, history: History, reached: Reached
+) -> tuple[tuple[int, tuple[tuple[int, frozenset[int]], ...]], ...]:
+    """The inputs that may be leaves, with the nodes that lead there: a field of a `RuntimePlan`."""
+    places = {x.history: at for at, x in enumerate(effects.stand_ins) if x.leaf is not None}
+    edges = [
+        ((node_sequence(node), -position), places[other], reached[node])
+        for node, _ in history
+        for position, (other, _) in enumerate(node.next_functions)
+        if other in places
+    ]
+    found: dict[int, list[tuple[int, frozenset[int]]]] = {}
+    for number, (_, place, tangents) in enumerate(sorted(edges, key=lambda edge: edge[0])):
+        known = found.setdefault(place, [])
+        if not tangents <= frozenset().union(*(own for _, own in known)):
+            known.append((number, tangents))
+    return tuple((place, tuple(known)) for place, known in found.items()) * (len(found) > 1)
 
 
 def user_derivatives(history: History, reached: Reached) -> tuple[frozenset[int], ...]:

@@ -67,6 +67,7 @@ from flambeau_aot.joint.history import (
     is_linear,
     keeping_nodes,
     kept_by_autograd,
+    leaf_order,
     partly_reached,
     raising,
     reentrant_tangents,
@@ -333,6 +334,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         keeping=keeping,
         raising=raise_when_run,
         partly=partly_reached(effects, history, reached, apart),
+        leaf_order=leaf_order(effects, history, reached),
         users=user_derivatives(history, reached),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )

@@ -126,7 +126,8 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
         and joint.outputs[item.output] in own
     )
     plan = replace(joint.plan, watched=tuple(watched), kept_results=kept)
-    return replace(joint, plan=plan, kept=())
+    itself = {*joint.primals}
+    return replace(joint, plan=plan, kept=tuple(x for x in joint.kept if x[0] in itself))
 
 
 def _backward_nodes(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:

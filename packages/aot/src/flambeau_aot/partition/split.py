@@ -187,7 +187,9 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     copies: set[int] = set()
     for node in crossing:
         if node in primal_index and node not in written:
-            places.append(Saved("input", primal_index[node]))
+            at = primal_index[node]
+            whole = at in joint.wanting or any(node is x for x, _ in joint.kept)
+            places.append(Saved("input" if whole else "memory", at))
         elif _views(node) in written:
             copies.add(len(outputs))
             places.append(Saved("output", len(outputs)))

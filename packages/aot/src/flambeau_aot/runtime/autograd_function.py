@@ -27,6 +27,7 @@ from flambeau_aot._torch_compat import (
     as_view,
     backward_keeps_graph,
     kept_with_versions,
+    leaves_in_order,
     no_view,
     pass_accumulates,
     saved_tensors_released,
@@ -78,10 +79,8 @@ def autograd_function(
 def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tuple[Any, ...]]:
     """Run the forward graph, save what crosses, return what the caller sees."""
     plan, crossing, higher = own.plan, own.crossing, own.higher
-    saved = [
-        f"primals[{item.index}]" if item.kind == "input" else f"outputs[{item.index}]"
-        for item in crossing.saved
-    ]
+    kinds = {"input": "primals[{}]", "memory": "primals[{}].detach()", "output": "outputs[{}]"}
+    saved = [kinds[item.kind].format(item.index) for item in crossing.saved]
     lines = ["def forward(ctx, *primals):", "    ctx.life = life()"]
     if higher is not None and higher.draws:
         lines.append("    ctx.streams = streams(draws)")
@@ -190,6 +189,8 @@ def _backward(
         if not plan.users and not one_of_many:
             lines.append(f"        unseen_where_undefined(ctx, {nothing})")
         lines.append(f"        return {'own.undefined(ctx)' if plan.users else nothing}")
+        if plan.leaf_order:
+            lines.append(f"    leaves_in_order(ctx, leaf_order, {display(given)})")
         if plan.reentrant:
             through = " or ".join(f"{given[order]} is not None" for order in plan.reentrant)
             lines.append(f"    if not pass_accumulates() and ({through}):")
@@ -283,6 +284,8 @@ def _backward(
         "refuse_unasked": refuse_unasked,
         "unseen_where_undefined": unseen_where_undefined,
         "refuse_raising": _refuse_raising,
+        "leaves_in_order": leaves_in_order,
+        "leaf_order": plan.leaf_order,
         "raising": plan.raising,
         "partly": plan.partly_given,
         "versions": versions,

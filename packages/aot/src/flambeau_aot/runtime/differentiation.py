@@ -67,7 +67,8 @@ class Differentiation:
     @cached_property
     def watched(self) -> tuple[Watched, ...]:
         """What is not saved and must not be written to before the backward pass all the same."""
-        return tuple(x for x in self.plan.watched if x.source not in self.crossing.saved)
+        saved = {item.place for item in self.crossing.saved}
+        return tuple(x for x in self.plan.watched if x.source not in saved)
 
     @property
     def watched_after(self) -> bool:
@@ -80,7 +81,7 @@ class Differentiation:
         """Primals that only a higher derivative reads."""
         if self.higher is None or self.higher.unrepeatable:
             return ()
-        saved = {item.index for item in self.crossing.saved if item.kind == "input"}
+        saved = {item.index for item in self.crossing.saved if item.kind != "output"}
         saved -= {*self.higher.kept}
         saved |= {item.primal for item in self.crossing.late}
         return tuple(index for index in self.higher.read if index not in saved)
@@ -260,7 +261,7 @@ class Differentiation:
             last = request is None or not request.asked
             saved = self.read_for(ctx, given, self.in_turn and last)
         pairs = zip(crossing.saved, saved, strict=False)
-        known = {item.index: tensor for item, tensor in pairs if item.kind == "input"}
+        known = {item.index: tensor for item, tensor in pairs if item.kind != "output"}
         if self.kept:
             if versions(ctx.held) != ctx.versions:
                 raise RuntimeError(

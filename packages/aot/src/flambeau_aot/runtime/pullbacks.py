@@ -7,6 +7,7 @@ there; the same with a history outside of the run. Invariant: nothing is known o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,21 @@ def pulled_back(
             create_graph=kept,
             allow_unused=True,
         )
+
+
+def accumulated(seeds: Seeds, by: Sequence[torch.Tensor]) -> Sequence[Gradient]:
+    """The same by a pass that accumulates in all leaves, which must be the run's own: no other one
+    goes through a checkpoint with use_reentrant=True."""
+    found: dict[int, Gradient] = {}
+    handles = [
+        x.register_hook(partial(found.__setitem__, at))
+        for at, x in enumerate(by)
+        if x.requires_grad
+    ]
+    torch.autograd.backward([end for end, _ in seeds], [gradient for _, gradient in seeds])
+    for handle in handles:
+        handle.remove()
+    return [found.get(at) for at in range(len(by))]
 
 
 def with_history(

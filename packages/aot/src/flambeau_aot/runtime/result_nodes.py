@@ -21,9 +21,11 @@ import torch
 from flambeau_aot._torch_compat import (
     as_view,
     autograd_nodes,
+    backward_keeps_graph,
     current_backward_pass,
     hooked,
     is_of_python,
+    keeps_something,
     pass_accumulates,
     separate_hooks,
     will_run,
@@ -188,7 +190,7 @@ def linked(
     def attach(ends: tuple[Any, ...]) -> Sequence[torch.Tensor]:
         link = _Link(main, ends, inner, tuple(edges), leaves)
         own: Sequence[torch.Tensor] = _Linked.apply(  # type: ignore[no-untyped-call]
-            link, *ends, *(x for _, x in leaves), *edges.values()
+            link, torch.empty(0, requires_grad=True), *(x for _, x in leaves), *edges.values()
         )
         return own
 
@@ -223,26 +225,33 @@ class _Link:
 
 
 class _Linked(torch.autograd.Function):
-    """The ends of a link outside of the run."""
+    """The ends of a link outside of the run, whose nodes no pass outside comes to; it frees what
+    they keep as if it did."""
 
     @staticmethod
     def forward(ctx: Any, link: _Link, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.link = link
         ctx.set_materialize_grads(False)
-        return tuple(tensor.detach() for tensor in given[: len(link.ends)])
+        inside = autograd_nodes([x.grad_fn for x in link.ends if x.grad_fn is not None])
+        if any(keeps_something(node) for node, _ in inside):
+            ctx.save_for_backward(given[0])
+        return tuple(tensor.detach() for tensor in link.ends)
 
     @staticmethod
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
+        freed = bool(ctx.saved_tensors) and not backward_keeps_graph()  # raises if they are already
         link: _Link = ctx.link
-        ends, leaves = len(link.ends), len(link.leaves)
-        edges = dict(zip(link.places, ctx.next_functions[ends + leaves :], strict=True))
+        if freed:
+            del ctx.link
+        leaves = len(link.leaves)
+        edges = dict(zip(link.places, ctx.next_functions[1 + leaves :], strict=True))
         asked = requested(link.main, edges, "") if any(g is not None for g in grads) else ()
         note_unasked([link.main])
         found: Sequence[Gradient] = [None] * leaves
         if any(g is not None for g in grads):
             found = over_samples(lambda ctx, *sample: link.parts(sample, asked), ctx, grads)
         own = dict(zip(asked, found[leaves:], strict=True))
-        return (None, *[None] * ends, *found[:leaves], *(own.get(place) for place in link.places))
+        return (None, None, *found[:leaves], *(own.get(place) for place in link.places))
 
 
 @contextmanager

@@ -22,7 +22,8 @@ from flambeau.packaging.guard_expressions import OpenForm, open_form_from, writt
 FORMAT = 1
 PLAIN = frozenset(
     {"inputs", "results", "differentiable", "visible", "structure", "grad_mode", "recorded",
-     "linear", "watched", "apart", "kept_results", "keeping", "users", "partly"}
+     "linear", "watched", "apart", "kept_results", "keeping", "users", "partly",
+     "leaf_order"}
 )  # fmt: skip
 """What of a plan means nothing to a call without a backward pass, or is looked at here."""
 
