@@ -83,11 +83,37 @@ class TransformValue(Value):
         options = tuple(self.options.items())
         head = (self.kind, body.node, places(shapes), options, len(given))
         nodes = [*(value.node for value in given), *body.lifted]
+        if self.kind == "functionalize":  # whoever traces the graph frees it of writes
+            if tx.graph.outer is not None and "mutations_and_views" in self.options.values():
+                raise Break(_REASON, f"{self.describe()} without views, inside of a transform")
+            run_call(tx, _must_be_plain, fx.node.map_arg((*head, *nodes), tx.graph.localize), {})
+            return tx.call(self.fn, args, {})
         return record_call(tx, transform_call, head, nodes)
 
     def reconstruct(self, writer: Any) -> None:
         options = {name: Constant(option) for name, option in self.options.items()}
         writer.call(TRANSFORMS[self.kind], [self.fn], options)
+
+
+def _must_be_plain(
+    kind: str, body: fx.GraphModule, shape: Any, options: Any, count: int, *tensors: Tensor
+) -> None:
+    """A graph break where `functionalize` answers tensors of other layouts than the function, or
+    that share memory otherwise: with an argument that was written to, or through a view."""
+    made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in tensors]
+    if len({t.untyped_storage()._cdata for t in tensors}) < len(tensors):
+        raise Break(_REASON, "torch.func.functionalize of arguments that share memory")
+
+    def facts(result: Any) -> list[Any]:
+        known = [*made, *(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))]
+        same = [next(n for n, one in enumerate(known) if one is leaf) for leaf in known]
+        stored = [leaf.untyped_storage()._cdata for leaf in known]
+        laid = [(leaf.stride(), leaf.storage_offset()) for leaf in known]
+        return [same, list(map(stored.index, stored)), laid]
+
+    plain = body(*(tensor for tensor in made))
+    if facts(plain) != facts(transform_call(kind, body, shape, options, count, *made)):
+        raise Break(_REASON, "torch.func.functionalize, of which the results are laid out otherwise")
 
 
 def _bound(fn: Any, args: Args, kwargs: Kwargs) -> tuple[dict[str, Value], dict[str, Any]]:
