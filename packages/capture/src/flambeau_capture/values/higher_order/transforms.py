@@ -100,7 +100,9 @@ def _must_be_plain(
 ) -> None:
     """A graph break where `functionalize` answers tensors of other layouts than the function, or
     that share memory otherwise: with an argument that was written to, or through a view."""
-    made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in tensors]
+    made = [
+        torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in tensors
+    ]
     if len({t.untyped_storage()._cdata for t in tensors}) < len(tensors):
         raise Break(_REASON, "torch.func.functionalize of arguments that share memory")
 
@@ -113,7 +115,9 @@ def _must_be_plain(
 
     plain = body(*(tensor for tensor in made))
     if facts(plain) != facts(transform_call(kind, body, shape, options, count, *made)):
-        raise Break(_REASON, "torch.func.functionalize, of which the results are laid out otherwise")
+        raise Break(
+            _REASON, "torch.func.functionalize, of which the results are laid out otherwise"
+        )
 
 
 def _bound(fn: Any, args: Args, kwargs: Kwargs) -> tuple[dict[str, Value], dict[str, Any]]:
