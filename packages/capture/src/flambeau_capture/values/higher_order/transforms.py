@@ -303,8 +303,13 @@ class VmapValue(Value):
         body = capture_body(tx, self.describe(), run)
         if self.chunk_size is not None and _changes(tx) != before:
             raise Break("FB0005", f"{self.describe()} in chunks, of each of which it has effects")
+        randomness = self.randomness
+        if self.chunk_size is not None and randomness == "same":  # the state is set back for each
+            if tx.graph.effects.other:
+                raise Break("FB0005", "torch.vmap in chunks that draw the same numbers")
+            randomness = "different"
         along = (*mapped.dims, *(None for _ in body.lifted))
-        head = (body.node, along, self.out_dims, self.randomness, self.chunk_size)
+        head = (body.node, along, self.out_dims, randomness, self.chunk_size)
         nodes = [*(value.node for value in mapped.given), *body.lifted]
         found = record_call(tx, vmap_call, head, nodes)
         if self.chunk_size is not None:  # results of chunks are put together, by copies
@@ -366,11 +371,15 @@ class VmapValue(Value):
 
 
 def _changes(tx: Tracer) -> tuple[int, int]:
-    """How much has been changed so far, but for iterators that no frame holds."""
+    """How much has been changed so far, but for iterators that no frame holds, and modes of torch,
+    which are after one use as after several."""
     held = (v for f in tx.frames for v in (*f.variables.values(), *f.stack, *f.contents()))
     iterates = any(isinstance(value, IteratorValue) for value in held)
-    changed = [value for value in tx.heap.touched if iterates or value is not None]
+    changed = [v for v in tx.heap.touched if (iterates if v is None else v.cls not in _MODES)]
     return tx.heap.writes(), len(changed)
+
+
+_MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
 
 
 @handles(torch.vmap)
@@ -381,8 +390,6 @@ def make_vmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if chunk is not None and (type(chunk) is not int or chunk < 1):
         raise Break("FB0005", f"torch.vmap in chunks of {chunk!r}")
     given = {"in_dims": 0, "out_dims": 0, "randomness": "error", "chunk_size": None, **plain}
-    if chunk is not None and given["randomness"] == "same":  # the state is set back for each
-        raise Break("FB0005", "torch.vmap in chunks that draw the same numbers")
     return VmapValue(values["func"], **given)
 
 
