@@ -72,6 +72,17 @@ def namespace(setting: Setting) -> dict[str, Any]:
     return space
 
 
+class _Source:
+    """A module's loader, which has all of a program's text: a file says what sets its globals."""
+
+    def __init__(self, program: Program) -> None:
+        calls = [each for call in program.calls for each in (*call.before, *call.after)]
+        self.text = "\n".join((PRELUDE, *program.setup, program.function(), *calls))
+
+    def get_code(self, name: str) -> types.CodeType:
+        return compile(self.text, "<world>", "exec")
+
+
 def played(
     program: Program, wrap: Callable[[Any], Any], setting: Setting | None = None
 ) -> list[Seen]:
@@ -138,6 +149,7 @@ def _played(
     program: Program, wrap: Callable[[Any], Any], setting: Setting | None, collects: bool
 ) -> list[Seen]:
     space = namespace(setting or Setting())
+    space["__loader__"] = _Source(program)
     hidden = set(space) - {"LOG"}
     _execute(program, "\n".join(program.setup), space, "setup")
     _execute(program, program.function(), space, "function")

@@ -169,6 +169,13 @@ def conditionals() -> tuple[Any, ...]:
     return tuple({cond, getattr(cond, "__wrapped__", cond)})
 
 
+def attention() -> Any:
+    """What `flex_attention` calls."""
+    from torch._higher_order_ops.flex_attention import flex_attention
+
+    return flex_attention
+
+
 def loops() -> tuple[Any, ...]:
     """`while_loop`."""
     from torch._higher_order_ops import while_loop

@@ -90,7 +90,8 @@ class FrameCompiler:
         if self._left_out(code) or is_made_by_library(code, func.__module__ or ""):
             return SKIP
         if compat.foreign_modes():  # under them tensors are not what they seem
-            return self._as_it_is(code, "FB0027", "what is called here is not plain tensors' work")
+            what = "what is called here is not plain tensors' work"
+            return self._as_it_is(code, "FB0027", what + self._why_left_to_python())
         if not self.dynamics.data_sizes(code) and is_packed_call(func, frame.arguments):
             return self._as_it_is(code, "FB0004", f"{func.__qualname__} of a packed sequence")
         if not self._acquire():
@@ -127,6 +128,18 @@ class FrameCompiler:
         if self.options.nopython:
             raise Unsupported(report)
         self.records.skip(self.user_names.get(code, code.co_name), f"{id} {what}")
+
+    def _why_left_to_python(self) -> str:
+        """Where a graph that ended has left a transform, whose function runs now, to Python."""
+        stops = [record.stopped for record in self.records.frames if record.stopped is not None]
+        ended = {(s.lines[0].filename, s.lines[0].lineno): s for s in stops}
+        caller: FrameType | None = sys._getframe(1)
+        while ended and caller is not None:
+            found = ended.get((caller.f_code.co_filename, caller.f_lineno))
+            if found is not None:
+                return f", because a graph ended before: {found.reason.id} {found.what}"
+            caller = caller.f_back
+        return ""
 
     def _missed(self, frame: FrameCall, cache: Any) -> Any:
         """A call that no entry of the cache fitted."""

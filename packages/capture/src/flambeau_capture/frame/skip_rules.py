@@ -45,7 +45,7 @@ LIBRARIES: dict[str, LibraryRule] = {
     "torch.autograd.function": LibraryRule("FB0007"),
     "torch.random": LibraryRule("FB0024"),
     "torch._higher_order_ops": LibraryRule("FB0025"),  # queries whether torch compiles
-    "torch.nn.attention.flex_attention": LibraryRule("FB0025", skipped=True),  # is made of these
+    "torch.nn.attention.flex_attention": _ALONE,
     **dict.fromkeys(
         (
             "torch._dynamo", "torch._inductor", "torch._functorch", "torch._vmap_internals",

@@ -40,7 +40,7 @@ def vmap_call(
 
 TRANSFORMS: dict[str, Callable[..., Any]] = {
     name: getattr(torch.func, name)
-    for name in ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
+    for name in ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian", "functionalize")
 }
 
 

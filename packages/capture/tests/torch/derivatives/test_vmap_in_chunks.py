@@ -57,6 +57,28 @@ def test_one_graph(fn, dim, chunk) -> None:
         assert all((a is x) == (b is x) and a.stride() == b.stride() for a, b in leaves)
 
 
+def without_derivative(a):
+    with torch.no_grad():
+        half = a / 2
+    return half + a
+
+
+@pytest.mark.parametrize("fn", [summed, written, slope, without_derivative, drawn])
+def test_the_same_numbers_for_each_chunk(fn) -> None:
+    """A graph sets no state of the generator back: it holds what draws nothing."""
+
+    def mapped(t):
+        return vmap(fn, chunk_size=2, randomness="same")(t)
+
+    x = torch.randn(ROWS, ROWS)
+    compiled = fc.compile(mapped, backend="eager", fullgraph=fn is not drawn)
+    found = []
+    for call in (mapped, compiled):
+        torch.manual_seed(0)
+        found.append(call(x))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_gradients_and_what_is_not_mapped(chunk) -> None:
     layer = nn.Linear(3, 2)

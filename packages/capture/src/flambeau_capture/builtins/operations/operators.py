@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.builtins.operations.operator_dispatch import arithmetic
@@ -30,7 +29,7 @@ from flambeau_capture.builtins.operations.operator_tables import (
     refuse,
 )
 from flambeau_capture.builtins.operations.percent import percent
-from flambeau_capture.builtins.tensors.operators import by_tensors, refuses_tensors, tensor_operator
+from flambeau_capture.builtins.tensors.operators import indexed, refuses_tensors, tensor_operator
 from flambeau_capture.identity import known_in
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
@@ -158,9 +157,9 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if symbol == "getitem" and not isinstance(left, TensorValue):
             return left.get_item(tx, right)
-        if symbol == "getitem" and tx.indexing and by_tensors(right):
-            keys = right if isinstance(right, TupleValue) else TupleValue([right])
-            return graph_call(tx, "call_function", compat.index_operator(), [left, keys], {})
+        found = indexed(tx, left, right) if symbol == "getitem" and tx.indexing else None
+        if found is not None:
+            return found
         return tensor_operator(tx, symbol, left, right, asked or symbol)
     if symbol == "getitem":
         return left.get_item(tx, right)

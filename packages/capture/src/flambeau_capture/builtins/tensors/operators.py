@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.operations.operator_tables import (
     IN_PLACE,
@@ -33,9 +34,20 @@ from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
 
-def by_tensors(key: Value) -> bool:
+def indexed(tx: Tracer, tensor: Value, key: Value) -> Value | None:
+    """A tensor at places that tensors and whole numbers say; None for other keys."""
     parts = key.parts() if isinstance(key, TupleValue) else [key]
-    return all(isinstance(part, TensorValue) for part in parts)
+    places = [part for part in parts if isinstance(part, TensorValue)]
+    numbers = [part for part in parts if isinstance(part, Constant) and type(part.value) is int]
+    if not isinstance(tensor, TensorValue) or not places or len(places + numbers) < len(parts):
+        return None
+    found: Value = tensor
+    for dim in reversed(range(len(parts))):
+        if parts[dim] in numbers:
+            arguments = [found, Constant(dim), parts[dim]]
+            found = graph_call(tx, "call_function", torch.select, arguments, {})
+    arguments = [found, TupleValue(list(places))]
+    return graph_call(tx, "call_function", compat.index_operator(), arguments, {})
 
 
 def has_torch_function(tx: Tracer, value: ObjectValue) -> bool:

@@ -317,8 +317,8 @@ def manager_of(value: Value) -> ContextManager | None:
     return None
 
 
-# Modes of torch that turn `x[i]`, with tensors of no dimension for i, into aten's `index`.
-INDEXING_MODES = frozenset({"TransformGetItemToIndex"})
+# Modes that turn `x[i]`, with tensors of no dimension for i, into aten's `index`.
+INDEXING_MODES = frozenset({"TransformGetItemToIndex", "IndexedByTensors"})
 
 
 class IndexingMode(ContextManager):
@@ -345,6 +345,9 @@ class PlainTensors(ContextManager):
         super().leave(tx)
         tx.as_plain -= 1
 
+
+# what torch's own tracers note of a region is nothing to the program
+answers({torch.fx.traceback.annotate: lambda tx, args, kwargs: tx.call_python(nullcontext, [])})
 
 _PLAIN: Any = compat.disable_torch_function_subclass
 answers({_PLAIN: lambda tx, args, kwargs: PlainTensors(_PLAIN)})

@@ -25,7 +25,7 @@ from flambeau_capture.graph.functions import (
     select,
     while_call,
 )
-from flambeau_capture.polyfills import scanning
+from flambeau_capture.polyfills import attention, scanning
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.sequences import TupleValue
@@ -157,10 +157,11 @@ def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 _SAME_IN_PYTHON = dict(
     zip(
-        (*compat.loops_over_slices(), *compat.wrappers()),
+        (*compat.loops_over_slices(), *compat.wrappers(), compat.attention()),
         (
             scanning.associative_scan, scanning.map_slices, scanning.scan, scanning.wrap,
             scanning.wrap_with_set_grad_enabled, scanning.wrap_with_autocast,
+            attention.flex_attention,
         ),
     )
 )  # fmt: skip

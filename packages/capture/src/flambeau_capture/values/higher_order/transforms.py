@@ -83,11 +83,41 @@ class TransformValue(Value):
         options = tuple(self.options.items())
         head = (self.kind, body.node, places(shapes), options, len(given))
         nodes = [*(value.node for value in given), *body.lifted]
+        if self.kind == "functionalize":  # whoever traces the graph frees it of writes
+            if tx.graph.outer is not None and "mutations_and_views" in self.options.values():
+                raise Break(_REASON, f"{self.describe()} without views, inside of a transform")
+            run_call(tx, _must_be_plain, fx.node.map_arg((*head, *nodes), tx.graph.localize), {})
+            return tx.call(self.fn, args, {})
         return record_call(tx, transform_call, head, nodes)
 
     def reconstruct(self, writer: Any) -> None:
         options = {name: Constant(option) for name, option in self.options.items()}
         writer.call(TRANSFORMS[self.kind], [self.fn], options)
+
+
+def _must_be_plain(
+    kind: str, body: fx.GraphModule, shape: Any, options: Any, count: int, *tensors: Tensor
+) -> None:
+    """A graph break where `functionalize` answers tensors of other layouts than the function, or
+    that share memory otherwise: with an argument that was written to, or through a view."""
+    made = [
+        torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in tensors
+    ]
+    if len({t.untyped_storage()._cdata for t in tensors}) < len(tensors):
+        raise Break(_REASON, "torch.func.functionalize of arguments that share memory")
+
+    def facts(result: Any) -> list[Any]:
+        known = [*made, *(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))]
+        same = [next(n for n, one in enumerate(known) if one is leaf) for leaf in known]
+        stored = [leaf.untyped_storage()._cdata for leaf in known]
+        laid = [(leaf.stride(), leaf.storage_offset()) for leaf in known]
+        return [same, list(map(stored.index, stored)), laid]
+
+    plain = body(*(tensor for tensor in made))
+    if facts(plain) != facts(transform_call(kind, body, shape, options, count, *made)):
+        raise Break(
+            _REASON, "torch.func.functionalize, of which the results are laid out otherwise"
+        )
 
 
 def _bound(fn: Any, args: Args, kwargs: Kwargs) -> tuple[dict[str, Value], dict[str, Any]]:
@@ -273,8 +303,13 @@ class VmapValue(Value):
         body = capture_body(tx, self.describe(), run)
         if self.chunk_size is not None and _changes(tx) != before:
             raise Break("FB0005", f"{self.describe()} in chunks, of each of which it has effects")
+        randomness = self.randomness
+        if self.chunk_size is not None and randomness == "same":  # the state is set back for each
+            if tx.graph.effects.other:
+                raise Break("FB0005", "torch.vmap in chunks that draw the same numbers")
+            randomness = "different"
         along = (*mapped.dims, *(None for _ in body.lifted))
-        head = (body.node, along, self.out_dims, self.randomness, self.chunk_size)
+        head = (body.node, along, self.out_dims, randomness, self.chunk_size)
         nodes = [*(value.node for value in mapped.given), *body.lifted]
         found = record_call(tx, vmap_call, head, nodes)
         if self.chunk_size is not None:  # results of chunks are put together, by copies
@@ -336,11 +371,15 @@ class VmapValue(Value):
 
 
 def _changes(tx: Tracer) -> tuple[int, int]:
-    """How much has been changed so far, but for iterators that no frame holds."""
+    """How much has been changed so far, but for iterators that no frame holds, and modes of torch,
+    which are after one use as after several."""
     held = (v for f in tx.frames for v in (*f.variables.values(), *f.stack, *f.contents()))
     iterates = any(isinstance(value, IteratorValue) for value in held)
-    changed = [value for value in tx.heap.touched if iterates or value is not None]
+    changed = [v for v in tx.heap.touched if (iterates if v is None else v.cls not in _MODES)]
     return tx.heap.writes(), len(changed)
+
+
+_MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
 
 
 @handles(torch.vmap)
@@ -351,8 +390,6 @@ def make_vmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if chunk is not None and (type(chunk) is not int or chunk < 1):
         raise Break("FB0005", f"torch.vmap in chunks of {chunk!r}")
     given = {"in_dims": 0, "out_dims": 0, "randomness": "error", "chunk_size": None, **plain}
-    if chunk is not None and given["randomness"] == "same":  # the state is set back for each
-        raise Break("FB0005", "torch.vmap in chunks that draw the same numbers")
     return VmapValue(values["func"], **given)
 
 
