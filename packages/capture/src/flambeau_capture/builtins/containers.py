@@ -246,7 +246,7 @@ def _instance(
             memo[id(value)] = copied
         return copied
     asking = ("__getattribute__", "__getattr__") if hook is None else ("__getattribute__",)
-    asks = any([value.special(tx, name) for name in asking])
+    asks = any(value.special(tx, name) for name in asking)
     if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:
         raise Break("FB0005", f"copy of {value.describe()}, whose metaclass is asked for hooks")
     hooks = any(python_method(value.cls, name) for name in _HOOKS)
