@@ -314,6 +314,22 @@ class SymbolicTracer(Assumptions):
             held += [getattr(value, "real", None) for value in values]
         return not any(obj is one for one in held)
 
+    def is_held(self, value: Value) -> bool:
+        """Whether a variable has a value, or something that a variable has: it has not ended."""
+        seen: set[int] = set()
+        pending: list[Value] = []
+        for frame in self.frames:
+            held = (*frame.variables.values(), *frame.contents())
+            pending += [each for each in held if each is not None]
+        while pending:
+            each = pending.pop()
+            if each is value:
+                return True
+            if id(each) not in seen:
+                seen.add(id(each))
+                pending += each.holds()
+        return False
+
     def has_let_go_some(self) -> bool:
         """The same of any object that a weak reference may be to."""
         given = [one for one in self.frames[0].given if type(one).__weakrefoffset__]

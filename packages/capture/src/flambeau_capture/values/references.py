@@ -60,7 +60,8 @@ class NewReference(Value):
         real = getattr(self.target, "real", None)
         if real is not None and tx.has_let_go(real):
             raise SkipFrame(f"it asks a weak reference to a {type(real).__name__} it has let go")
-        if self.target.place() is None and not isinstance(self.target, ClassValue):
+        new = self.target.place() is None and not isinstance(self.target, ClassValue)
+        if new and not tx.is_held(self.target):
             raise SkipFrame(f"it asks a weak reference to a new {self.target.cls.__name__}")
         return self.target
 

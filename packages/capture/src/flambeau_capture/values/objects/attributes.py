@@ -14,6 +14,7 @@ import collections
 import enum
 import functools
 import operator
+import os
 import struct
 import threading
 import types
@@ -492,6 +493,8 @@ ASKING: dict[str, tuple[type, Callable[..., Any]]] = {
     "__str__": (str, str),
     "__repr__": (str, repr),
     "__format__": (str, format),
+    "__bytes__": (bytes, bytes),
+    "__fspath__": (str, os.fspath),
 }
 """The class of an answer, and the function that calls for it."""
 

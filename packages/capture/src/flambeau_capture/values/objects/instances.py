@@ -325,6 +325,9 @@ class ObjectValue(SpecialMethods, Instance):
             call_known(tx, fn, name, self, *given)
             return
         method = getattr(type(found), way, None)
+        if method is None:
+            assume_special_methods(tx, type(found))
+            tx.raise_error(AttributeError, way)
         if name == "__dict__" or not isinstance(method, types.FunctionType):
             done = "set" if setting else "deleted"
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is {done}")
