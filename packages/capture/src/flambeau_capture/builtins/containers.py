@@ -277,13 +277,13 @@ def _instance(
         payload = payload.call_method(tx, "copy", [], {})
     refuse_del(value.cls)
     made = ObjectValue(value.cls, payload=payload)
-    asked_for = _ASKED[memo is not None] if asks else ([], [])
-    _ask(tx, value, asked_for[0])
+    looked_up = _LOOKED_UP[memo is not None] if asks else ([], [])
+    _ask(tx, value, looked_up[0])
     if memo is not None:
         memo[id(value)] = made
     entries = [*value.own_entries(tx)]
     copies = [(key, part(item)) for key, item in entries if key not in slots]
-    _ask(tx, made, asked_for[1] if entries else [])
+    _ask(tx, made, looked_up[1] if entries else [])
     for key, item in copies:
         made.write(tx, key, item)
     for key in slots:
@@ -293,23 +293,23 @@ def _instance(
     return made
 
 
-def _names_asked_for(copies: Any) -> tuple[list[str], list[str]]:
-    """What copying an object with attributes asks of it, and of the copy, in this Python."""
-    asked: tuple[list[str], list[str]] = ([], [])
+def _names_looked_up(copies: Any) -> tuple[list[str], list[str]]:
+    """The names that copying an object with attributes looks up on it, and on the copy."""
+    found: tuple[list[str], list[str]] = ([], [])
 
-    class Asked:
+    class Noting:
         def __getattribute__(self, name: str) -> Any:
-            asked[self is not given].append(name)
+            found[self is not given].append(name)
             return object.__getattribute__(self, name)
 
-    given = Asked()
+    given = Noting()
     given.__dict__["attribute"] = None
-    asked[0].clear()
+    found[0].clear()
     copies(given)
-    return asked
+    return found
 
 
-_ASKED = _names_asked_for(copy.copy), _names_asked_for(copy.deepcopy)
+_LOOKED_UP = _names_looked_up(copy.copy), _names_looked_up(copy.deepcopy)
 
 
 def _ask(tx: Tracer, value: ObjectValue, names: list[str]) -> None:

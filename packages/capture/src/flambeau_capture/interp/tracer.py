@@ -84,7 +84,7 @@ from flambeau_capture.values.wrap import wrap_new
 
 class Reached(Exception):
     """Interpretation stops here: the frames to be resumed, the innermost before its instruction.
-    `earlier`: the step to stop at instead, as more has happened since than they tell."""
+    `earlier`: the step to stop at instead, as more has happened since."""
 
     def __init__(self, chain: tuple[Suspended, ...], earlier: int | None = None) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Reached(Exception):
         self.earlier = earlier
 
 
-#: opcodes that generated code does not run by themselves: what stops there stops behind them
+#: opcodes that generated code does not run by themselves: a stop there moves on to the next
 _NO_PLACES = PREPARES_CALL | {
     "JUMP", "RETURN_VALUE", "RETURN_CONST", "PUSH_NULL", "LOAD_FAST", "STORE_FAST", "DELETE_FAST",
 }  # fmt: skip

@@ -47,7 +47,7 @@ class WeakReference(OpaqueValue):
         return tx.wrap(target, Called(self.source, operator.call))
 
 
-def _is_held(tx: Tracer, value: Value) -> bool:
+def _is_kept(tx: Tracer, value: Value) -> bool:
     """Whether a variable has a value, or something that a variable has: it has not ended."""
     seen: set[int] = set()
     pending: list[Value] = []
@@ -78,7 +78,7 @@ class NewReference(Value):
         if real is not None and tx.has_let_go(real):
             raise SkipFrame(f"it asks a weak reference to a {type(real).__name__} it has let go")
         new = self.target.place() is None and not isinstance(self.target, ClassValue)
-        if new and not _is_held(tx, self.target):
+        if new and not _is_kept(tx, self.target):
             raise SkipFrame(f"it asks a weak reference to a new {self.target.cls.__name__}")
         return self.target
 
