@@ -14,17 +14,20 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+_DICT: dict[Any, Any] = {}
+_SET: set[Any] = set()
+_VIEWS = _DICT.keys(), _DICT.values(), _DICT.items()
 # Their `__reduce__` gives what they run over and where they are, and that is all they are.
 _OVER_ITEMS: tuple[type, ...] = (
     type(iter([])), type(reversed([])), type(iter(())), type(iter(range(0))),
     type(iter(range(1 << 70))), type(iter("")), type(iter("\u20ac")), type(iter(b"")),
-    type(iter(set())),
-    *(type(way(over)) for over in ({}.keys(), {}.values(), {}.items()) for way in (iter, reversed)),
+    type(iter(_SET)),
+    *(type(iter(view)) for view in _VIEWS), *(type(reversed(view)) for view in _VIEWS),
     type(iter(collections.OrderedDict())),
 )  # fmt: skip
 _KINDS = frozenset(_OVER_ITEMS)
 _OVER_DICTS = frozenset(_OVER_ITEMS[-7:])
-_OVER_SETS = type(iter(set()))
+_OVER_SETS = type(iter(_SET))
 # Their `__reduce__` gives all that they are made with.
 _MADE_ALIKE = frozenset({type(iter(collections.deque())), itertools.count, itertools.repeat})
 
