@@ -137,7 +137,7 @@ class ObjectValue(SpecialMethods, Instance):
             return None
         attributes = instance_dict(self.real)
         if name not in attributes:
-            if is_of_thread(self.python_class):
+            if self.source is not None and is_of_thread(self.python_class):
                 tx.guard(Called(self.source, instance_dict), "DICT_NOT_CONTAINS", name)
             else:
                 tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
