@@ -180,11 +180,12 @@ def knowing(fn: Any, args: Args, when: str = "") -> AbstractContextManager[None]
     return needing("FB0005", lambda what: f"{describe_call(fn, args)}: {what} is not known{when}")
 
 
-#: functions whose answer is that of a special method of their one argument
-_ASKS = (
-    *((fn, "__index__") for fn in (bin, hex, oct, chr)),
-    (bytes, "__bytes__"),
-    (os.fspath, "__fspath__"),
+#: functions whose answer is that of a special method of their one argument, which they do not
+#: ask if it is of these classes
+_ASKS: tuple[tuple[Any, str, tuple[type, ...]], ...] = (
+    *((fn, "__index__", (int,)) for fn in (bin, hex, oct, chr)),
+    (bytes, "__bytes__", ()),
+    (os.fspath, "__fspath__", (str, bytes)),
 )
 
 
@@ -204,9 +205,10 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         try:
             plain, named = objects_of(args, kwargs)
         except NotConcrete:
-            name = next((name for each, name in _ASKS if each is fn), "")
-            if len(args) == 1 and not kwargs and name and args[0].special(tx, name):
-                return ask(tx, args[0], name, by=fn)
+            name, kinds = next((row[1:] for row in _ASKS if row[0] is fn), ("", ()))
+            if len(args) == 1 and not kwargs and name and not issubclass(args[0].cls, kinds):
+                if args[0].special(tx, name):
+                    return ask(tx, args[0], name, by=fn)
             refuse_unknown(tx, fn, args, kwargs)
             raise
     if any(isinstance(arg, type) and answers_for_itself(type(arg)) for arg in plain):
