@@ -28,8 +28,9 @@ _OVER_ITEMS: tuple[type, ...] = (
 _KINDS = frozenset(_OVER_ITEMS)
 _OVER_DICTS = frozenset(_OVER_ITEMS[-7:])
 _OVER_SETS = type(iter(_SET))
-# Their `__reduce__` gives all that they are made with.
-_MADE_ALIKE = frozenset({type(iter(collections.deque())), itertools.count, itertools.repeat})
+# Their `__reduce__` gives all that they are made with; those of itertools warn from 3.12 on.
+_ENDLESS = (itertools.count, itertools.repeat) if sys.version_info < (3, 12) else ()
+_MADE_ALIKE = frozenset({type(iter(collections.deque())), *_ENDLESS})
 
 
 _HELD_TWICE = 3  # by the iterator around it, by the tuple of `__reduce__`, and the question itself
@@ -87,7 +88,7 @@ def underlying(iterator: Any) -> list[Any]:
         return [ANY_DICT]
     if kind is _OVER_SETS:
         return [ANY_SET]
-    if kind in (itertools.count, itertools.repeat):
+    if kind in _ENDLESS:
         return []
     if kind is enumerate:
         return underlying(iterator.__reduce__()[1][0])
