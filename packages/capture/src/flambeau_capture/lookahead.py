@@ -6,26 +6,37 @@ program's iterator is left as it is; a kind that cannot promise that is refused.
 
 from __future__ import annotations
 
+import collections
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+_DICT: dict[Any, Any] = {}
+_SET: set[Any] = set()
+_VIEWS = _DICT.keys(), _DICT.values(), _DICT.items()
 # Their `__reduce__` gives what they run over and where they are, and that is all they are.
 _OVER_ITEMS: tuple[type, ...] = (
     type(iter([])), type(reversed([])), type(iter(())), type(iter(range(0))),
     type(iter(range(1 << 70))), type(iter("")), type(iter("\u20ac")), type(iter(b"")),
-    type(iter({})), type(iter({}.values())), type(iter({}.items())),
+    type(iter(_SET)),
+    *(type(iter(view)) for view in _VIEWS), *(type(reversed(view)) for view in _VIEWS),
+    type(iter(collections.OrderedDict())),
 )  # fmt: skip
 _KINDS = frozenset(_OVER_ITEMS)
-_OVER_DICTS = frozenset(_OVER_ITEMS[-3:])
+_OVER_DICTS = frozenset(_OVER_ITEMS[-7:])
+_OVER_SETS = type(iter(_SET))
+# Their `__reduce__` gives all that they are made with; those of itertools warn from 3.12 on.
+_ENDLESS = (itertools.count, itertools.repeat) if sys.version_info < (3, 12) else ()
+_MADE_ALIKE = frozenset({type(iter(collections.deque())), *_ENDLESS})
 
 
 _HELD_TWICE = 3  # by the iterator around it, by the tuple of `__reduce__`, and the question itself
 
 
-ANY_DICT = object()
+ANY_DICT, ANY_SET = object(), object()
 
 
 class NotKnowable(TypeError):
@@ -49,6 +60,9 @@ def twin(iterator: Any) -> Iterator[Any]:
         if state and state[0] is not None:
             found.__setstate__(state[0])
         return found  # type: ignore[no-any-return]
+    if kind in _MADE_ALIKE:
+        made, parts = iterator.__reduce__()
+        return made(*parts)  # type: ignore[no-any-return]
     if kind is enumerate:
         _, parts = iterator.__reduce__()
         return enumerate(_own_twin(parts, 0), parts[1])
@@ -67,10 +81,15 @@ def _own_twin(parts: tuple[Any, ...], place: int) -> Iterator[Any]:
 
 
 def underlying(iterator: Any) -> list[Any]:
-    """The containers that an iterator runs over; `ANY_DICT` where it is not known which."""
+    """The containers that an iterator runs over; `ANY_DICT` or `ANY_SET` where it is not known
+    which."""
     kind = type(iterator)
     if kind in _OVER_DICTS:
         return [ANY_DICT]
+    if kind is _OVER_SETS:
+        return [ANY_SET]
+    if kind in _ENDLESS:
+        return []
     if kind is enumerate:
         return underlying(iterator.__reduce__()[1][0])
     if kind is zip:

@@ -21,7 +21,7 @@ from flambeau_capture.builtins.introspection import python_method
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.polyfills import calling
 from flambeau_capture.values.argument_errors import check_call
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, suppressed, unpack
 from flambeau_capture.values.constant import Constant, evaluate, is_none, nameless
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
@@ -30,6 +30,7 @@ from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.functions.call_rules import answers, handles
 from flambeau_capture.values.functions.functions import FunctionValue
+from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict, ProxyValue, ReadOnly
 from flambeau_capture.values.objects.attributes import assume_entry, find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
@@ -244,12 +245,14 @@ def _instance(
         if memo is not None and copied is not value:
             memo[id(value)] = copied
         return copied
-    for name in ("__getattribute__", "__getattr__") if hook is None else ("__getattribute__",):
-        if value.special(tx, name):
-            raise Break("FB0005", f"copy of {value.describe()}, whose {name} is asked for hooks")
+    asking = ("__getattribute__", "__getattr__") if hook is None else ("__getattribute__",)
+    asks = any(value.special(tx, name) for name in asking)
     if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:
         raise Break("FB0005", f"copy of {value.describe()}, whose metaclass is asked for hooks")
-    if value.payload is None and any(python_method(value.cls, name) for name in _HOOKS):
+    hooks = any(python_method(value.cls, name) for name in _HOOKS)
+    if asks and (hooks or value.payload is not None or [*_slots(tx, value.cls)]):
+        raise Break("FB0005", f"copy of {value.describe()}, which is asked for hooks")
+    if value.payload is None and hooks:
         return _by_hooks(tx, value, part, memo)
     for name in (own, *_HOOKS):
         found = find_in_class(value.cls, name)
@@ -274,16 +277,56 @@ def _instance(
         payload = payload.call_method(tx, "copy", [], {})
     refuse_del(value.cls)
     made = ObjectValue(value.cls, payload=payload)
+    looked_up = _LOOKED_UP[memo is not None] if asks else ([], [])
+    _ask(tx, value, looked_up[0])
     if memo is not None:
         memo[id(value)] = made
-    for key, item in [*value.own_entries(tx)]:
-        if key not in slots:
-            made.write(tx, key, part(item))
+    entries = [*value.own_entries(tx)]
+    copies = [(key, part(item)) for key, item in entries if key not in slots]
+    _ask(tx, made, looked_up[1] if entries else [])
+    for key, item in copies:
+        made.write(tx, key, item)
     for key in slots:
         filled = value.read_slot(tx, key)
         if filled is not None:
             made.write(tx, key, part(filled))
     return made
+
+
+def _names_looked_up(copies: Any) -> tuple[list[str], list[str]]:
+    """The names that copying an object with attributes looks up on it, and on the copy."""
+    found: tuple[list[str], list[str]] = ([], [])
+
+    class Noting:
+        def __getattribute__(self, name: str) -> Any:
+            found[self is not given].append(name)
+            return object.__getattribute__(self, name)
+
+    given = Noting()
+    given.__dict__["attribute"] = None
+    found[0].clear()
+    copies(given)
+    return found
+
+
+_LOOKED_UP = _names_looked_up(copy.copy), _names_looked_up(copy.deepcopy)
+
+
+def _ask(tx: Tracer, value: ObjectValue, names: list[str]) -> None:
+    """Let an object's own look-up answer for the hooks of a copy: only as `object` has them."""
+    for name in names:
+        found: Value | None = None
+        with suppressed(AttributeError):
+            found = tx.get_attr(value, name)
+        if name == "__dict__":
+            plain = isinstance(found, InstanceDict) and found.owner is value
+        elif hasattr(object, name):
+            own = isinstance(found, BoundMethod) and found.receiver is value
+            plain = own and isinstance(found, BoundMethod) and found.name == name
+        else:
+            plain = found is None
+        if not plain:
+            raise Break("FB0005", f"copy of {value.describe()}, whose {name} is {found}")
 
 
 def _slots(tx: Tracer, kind: type) -> Iterator[str]:

@@ -130,6 +130,9 @@ _FOLLOWERS: Final[Mapping[str, Facts[str]]] = {
     "END_FOR": {(3, 13): "POP_TOP", (3, 14): "POP_ITER"},
 }
 
+#: Opcodes that belong to the CALL after them: nothing stops or goes on there.
+PREPARES_CALL: Final = frozenset({"KW_NAMES", "PRECALL"})
+
 #: A call's NULL lies above the callable, else below it.
 _NULL_ABOVE: Final[Facts[bool]] = {(3, 11): False, (3, 13): True}
 

@@ -147,6 +147,8 @@ class TopFrame(Frame):
             self.advance()
         except Reached as reached:
             assert reason is not None
+            if reached.earlier is not None:
+                raise Restart(reached.earlier, reason) from None
             return Stopped(reached.chain, reason)
         except UserError as error:
             report = BreakReport(REASONS["FB0010"], error.value.describe(), error.lines)

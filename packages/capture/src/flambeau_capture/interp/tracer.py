@@ -24,6 +24,7 @@ from flambeau_capture.builtins.classes.construction import instantiate, new_obje
 from flambeau_capture.builtins.operations import operators
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
+from flambeau_capture.bytecode.opcodes import PREPARES_CALL
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.frame.sizes.dynamism import DynamismTracker
 from flambeau_capture.graph.builder import GraphBuilder
@@ -82,11 +83,19 @@ from flambeau_capture.values.wrap import wrap_new
 
 
 class Reached(Exception):
-    """Interpretation stops here: the frames to be resumed, the innermost before its instruction."""
+    """Interpretation stops here: the frames to be resumed, the innermost before its instruction.
+    `earlier`: the step to stop at instead, as more has happened since."""
 
-    def __init__(self, chain: tuple[Suspended, ...]) -> None:
+    def __init__(self, chain: tuple[Suspended, ...], earlier: int | None = None) -> None:
         super().__init__()
         self.chain = chain
+        self.earlier = earlier
+
+
+#: opcodes that generated code does not run by themselves: a stop there moves on to the next
+_NO_PLACES = PREPARES_CALL | {
+    "JUMP", "RETURN_VALUE", "RETURN_CONST", "PUSH_NULL", "LOAD_FAST", "STORE_FAST", "DELETE_FAST",
+}  # fmt: skip
 
 
 class SymbolicTracer(Assumptions):
@@ -157,7 +166,9 @@ class SymbolicTracer(Assumptions):
         )
         if step == self.stop_at:
             frame.current = frame.prepared.body.instructions[frame.position]
-            raise Reached(self.chain())
+            if frame.current.opname not in _NO_PLACES:
+                raise Reached(self.chain(), None if self._unchanged() else self.step())
+            self.stop_at = step + 1
         try:
             self._limit_steps()
         except Break as error:
@@ -220,10 +231,12 @@ class SymbolicTracer(Assumptions):
             error.lines = self.user_lines()
         if error.stop is not None:
             return
+        error.stop = Reached(self.chain()) if self._unchanged() else self.step()
+
+    def _unchanged(self) -> bool:
+        """Whether all is as it was before the instruction at which all could stop."""
         before = self._linked()[-1].before
-        now = (self.heap.version, self.graph.outermost.calls)
-        unchanged = now == (before.effects, before.calls)
-        error.stop = Reached(self.chain()) if unchanged else before.step
+        return (self.heap.version, self.graph.outermost.calls) == (before.effects, before.calls)
 
     def name_of(self, code: CodeType) -> str:
         """A function's name as the user knows it: a resume function has its origin's."""

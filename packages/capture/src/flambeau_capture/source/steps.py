@@ -8,6 +8,7 @@ defines.
 from __future__ import annotations
 
 import operator
+import threading
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -100,6 +101,11 @@ class InstanceAttr(Keyed):
 
     access, text = "INSTANCE_ATTR", "{base}.{key}"
 
+    def steps(self) -> tuple[Step, ...]:
+        if self.of is None or not issubclass(self.of, threading.local):
+            return super().steps()
+        return ("CALLED", raw_dict), ("DICT_ITEM", self.key)
+
     def called(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
         asked = self.of is not None and answers_attribute(self.of, self.key)
         return (ACCESSES[self.access][0], (self.key,)) if asked else None
@@ -114,7 +120,10 @@ def answers_attribute(kind: type, name: str) -> bool:
 
 
 def answers_attributes(kind: type) -> bool:
-    """Whether a class of the program defines `__getattribute__`, or what `__dict__` gives."""
+    """Whether a class of the program defines `__getattribute__`, or what `__dict__` gives; of a
+    `threading.local` the thread decides that."""
+    if issubclass(kind, threading.local):
+        return True
     plain = {
         "__getattribute__": types.WrapperDescriptorType,
         "__dict__": types.GetSetDescriptorType | types.MemberDescriptorType,
@@ -322,6 +331,8 @@ def shared_numbers(sources: Iterable[Source]) -> list[Source]:
 
 def raw_dict(value: Any) -> Any:
     """An object's `__dict__` past a property of its class."""
+    if issubclass(type(value), threading.local):
+        return threading.local.__getattribute__(value, "__dict__")
     for kind in type(value).__mro__:
         found = vars(kind).get("__dict__")
         if isinstance(found, types.GetSetDescriptorType | types.MemberDescriptorType):

@@ -47,6 +47,23 @@ class WeakReference(OpaqueValue):
         return tx.wrap(target, Called(self.source, operator.call))
 
 
+def _is_kept(tx: Tracer, value: Value) -> bool:
+    """Whether a variable has a value, or something that a variable has: it has not ended."""
+    seen: set[int] = set()
+    pending: list[Value] = []
+    for frame in tx.frames:
+        held = (*frame.variables.values(), *frame.contents())
+        pending += [each for each in held if each is not None]
+    while pending:
+        each = pending.pop()
+        if each is value:
+            return True
+        if id(each) not in seen:
+            seen.add(id(each))
+            pending += each.holds()
+    return False
+
+
 class NewReference(Value):
     """A weak reference that the program makes under capture."""
 
@@ -60,7 +77,8 @@ class NewReference(Value):
         real = getattr(self.target, "real", None)
         if real is not None and tx.has_let_go(real):
             raise SkipFrame(f"it asks a weak reference to a {type(real).__name__} it has let go")
-        if self.target.place() is None and not isinstance(self.target, ClassValue):
+        new = self.target.place() is None and not isinstance(self.target, ClassValue)
+        if new and not _is_kept(tx, self.target):
             raise SkipFrame(f"it asks a weak reference to a new {self.target.cls.__name__}")
         return self.target
 

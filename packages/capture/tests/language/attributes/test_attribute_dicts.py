@@ -173,6 +173,70 @@ def test_values_of_each_thread_are_its_own(capture):
     assert (plain.k, local.level) == (3, 2)
 
 
+class Noted(threading.local):
+    """With what else decides an attribute: a property, a slot, `__getattr__`."""
+
+    __slots__ = ("held",)
+    level = 1
+
+    def __init__(self):
+        self.base, self.held = 3, 4
+
+    @property
+    def twice(self):
+        return self.base * 2
+
+    def __getattr__(self, name):
+        if name == "other":
+            return 9
+        raise AttributeError(name)
+
+
+#: what is done to a thread's attributes; `o`: the object
+DONE_PER_THREAD = """
+o.count = getattr(o, 'count', 0) + 1; found.append(o.count)
+found.append((hasattr(o, 'none'), getattr(o, 'other', n), getattr(o, 'level', n)))
+o.a = t; found.append(o.a + 1); del o.a; found.append('a' in o.__dict__)
+vars(o)['b'] = n; found.append((o.b, sorted(vars(o)), len(o.__dict__)))
+o.log = [*getattr(o, 'log', ()), n]; o.log.append(t); found.append(len(o.log))
+found.append((getattr(o, 'twice', 0), getattr(o, 'held', 0), getattr(o, 'base', 0)))
+found.append(o.none)
+del o.none
+o.twice = 2
+o.__dict__.update(c=1, d=t); found.append(o.__dict__.pop('c')); found.append(o.d)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("kind", [threading.local, PerThread, Noted])
+@pytest.mark.parametrize("place", ["given", "made"])
+def test_attributes_by_thread(kind, place, capture, same):
+    """Each statement in two calls of this thread and two of another, of one object."""
+    for done in DONE_PER_THREAD:
+        text = f"def fn(t, n, o):\n    found = []\n    try:\n        {done}\n    except Exception "
+        text += "as error: found.append((type(error), str(error)))\n    return found, o\n"
+        if place == "made":
+            text = text.replace("n, o)", "n)").replace("[]", "[]; o = Kind()")
+        names = {"Kind": kind}
+        exec(text, names)
+        fn, told = names["fn"], []
+        for run in (fn, capture(fn, nopython=True)):
+            rows, given = [], [kind()] if place == "given" else []
+
+            def calls(run=run, rows=rows, given=given):
+                for n in (2, 3):
+                    found, o = run(torch.ones(2), n, *given)
+                    rows.append((found, {k: o.__dict__[k] for k in sorted(o.__dict__)}))
+
+            for _ in range(2):
+                thread = threading.Thread(target=calls)
+                thread.start()
+                thread.join()
+            calls()
+            told.append(rows)
+        assert len(told[0]) == 6
+        same(told[1], told[0])
+
+
 def test_a_generator_of_random_numbers_goes_on(capture):
     ours, theirs = random.Random(3), random.Random(3)
     compiled = capture(lambda t, draw: t * draw.randint(0, 9) + draw.random())

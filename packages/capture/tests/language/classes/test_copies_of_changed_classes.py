@@ -88,3 +88,66 @@ def test_copies_of_objects_with_slots_are_in_the_graph():
 
     compiled = optimize(nopython=True)(fn)
     assert torch.equal(compiled(torch.ones(2), thing), torch.full((2,), 3.5))
+
+
+#: look-ups of a class's own, which a copy asks for its hooks; each notes the names of hooks
+LOOK_UPS = {
+    "passes on": "def __getattribute__(self, name):\n        note(name)\n"
+    "        return object.__getattribute__(self, name)",
+    "renames": "names = {'c': 'a'}\n    def __getattribute__(self, name):\n        note(name)\n"
+    "        if name != 'names' and name in super().__getattribute__('names'):\n"
+    "            name = super().__getattribute__('names')[name]\n"
+    "        return super().__getattribute__(name)",
+    "hides": "def __getattribute__(self, name):\n        note(name)\n"
+    "        if name in ('__getstate__', '__setstate__'): raise AttributeError(name)\n"
+    "        return object.__getattribute__(self, name)",
+    "answers hooks": "def __getattribute__(self, name):\n        note(name)\n"
+    "        if name == '__deepcopy__': return lambda memo: 'made'\n"
+    "        return object.__getattribute__(self, name)",
+    "lacks": "def __getattr__(self, name):\n        note(name)\n        raise AttributeError(name)",
+    "answers all": "def __getattr__(self, name):\n        note(name)\n        return 7",
+    "delegates": "def __getattr__(self, name):\n        note(name)\n"
+    "        if name[:2] == '__': raise AttributeError(name)\n        return getattr(self.t, name)",
+    "raises": "def __getattr__(self, name):\n        note(name)\n        raise KeyError(name)",
+}
+COPIED = """
+import copy
+LOG = []
+def note(name):
+    if name[:2] == "__":
+        LOG.append(name)
+class C:
+    {look_up}
+    def fill(self, t):
+        vars(self).update(a=1, t=t, items=[t, 2])
+        return self
+given = C()
+def f(t, given):
+    found = []
+    for made in (C().fill(t), C(), given):
+        for copies in (copy.copy, copy.deepcopy):
+            LOG.append(copies.__name__)
+            try:
+                other = copies(made)
+                mine = vars(other) if type(other) is C else other
+                found.append((type(other).__name__, mine, vars(made)))
+                found.append(isinstance(mine, dict) and mine.get("items") is made.items)
+            except Exception as error:
+                found.append((type(error), str(error)))
+    return found, list(LOG)
+"""
+
+
+@pytest.mark.parametrize("look_up", LOOK_UPS)
+def test_hooks_of_a_copy_are_asked_of_the_objects_own_look_up(look_up, capture, backend, same):
+    told = []
+    for compiled in (False, True):
+        names = {"__name__": "program"}
+        exec(COPIED.format(look_up=LOOK_UPS[look_up]), names)
+        run = capture(names["f"]) if compiled else names["f"]
+        for _ in range(2):
+            names["given"].fill(torch.ones(2))
+            told.append(run(torch.ones(2), names["given"]))
+            names["LOG"].clear()
+    same(told[2:], told[:2])
+    assert look_up not in ("passes on", "renames", "lacks") or len(backend) == 1

@@ -10,6 +10,7 @@ import collections
 import enum
 import functools
 import inspect
+import threading
 import types
 import typing
 from collections.abc import Callable
@@ -53,6 +54,7 @@ from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     class_attribute,
     find_in_class,
+    is_of_thread,
     layout_of,
 )
 from flambeau_capture.values.objects.classes import ClassValue
@@ -221,6 +223,8 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     if inspect.isabstract(python_class) and new[0] is object:
         given = [None] if args or kwargs else []
         evaluate(tx, object.__new__, python_class, *given)  # raises: of these, or what is missing
+    if is_of_thread(python_class) and (args or kwargs):  # kept for other threads' `__init__`
+        raise Break("FB0005", f"call of {kind.describe()} with arguments")
     maker = new[1].__func__ if isinstance(new[1], staticmethod) else new[1]
     made: Value
     if isinstance(maker, types.FunctionType):
@@ -262,7 +266,7 @@ _EMPTY: dict[type, Callable[[], Value]] = {
     set: lambda: SetValue([]),
     collections.deque: lambda: DequeValue([]),
 }
-_KNOWN_MAKERS = frozenset({object, types.SimpleNamespace, *_IMMUTABLE, *_EMPTY})
+_KNOWN_MAKERS = frozenset({object, threading.local, types.SimpleNamespace, *_IMMUTABLE, *_EMPTY})
 
 
 def _filled_by_new(payload: Value | None) -> bool:
@@ -312,7 +316,7 @@ def new_object(tx: Tracer, kind: ClassValue) -> Value:
     refuse_del(python_class)
     assume_special_methods(tx, python_class)
     layout = layout_of(python_class)
-    if layout in (object, types.SimpleNamespace):
+    if layout in (object, types.SimpleNamespace, threading.local):
         if issubclass(python_class, torch.nn.Module):
             return ModuleValue(python_class)
         return ObjectValue(python_class)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import threading
 from abc import get_cache_token
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ def _is_plain_tuple(answer: Any) -> bool:
 _FUNCTIONS: tuple[Any, ...] = (
     os.getpid, os.getppid, os.getcwd, os.cpu_count, os.path.exists, os.path.isfile, os.path.isdir,
     os.path.getsize, os.path.realpath, os.path.abspath,
-    get_cache_token, logging.getLevelName,
+    get_cache_token, logging.getLevelName, threading.get_ident,
 )  # fmt: skip
 for _fn in _FUNCTIONS:
     RULES[_fn] = CallRule(Action.ANSWER, handler=functools.partial(_query, _fn))

@@ -7,6 +7,7 @@ change without a guard failing.
 from __future__ import annotations
 
 import ast
+import builtins
 import collections
 import dataclasses
 import functools
@@ -312,6 +313,21 @@ def _re_sub(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.call_python(replacing, [], given)
 
 
+def _scans(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Evaluated, unless the text is of a class of its own, which the pattern's method takes."""
+    given = dict(zip(fn.__code__.co_varnames, args)) | dict(kwargs)
+    if not isinstance(given.get("string"), ObjectValue):
+        return evaluate_call(tx, fn, args, kwargs)
+    flags = given.pop("flags", Constant(0))
+    compiled = tx.call(tx.wrap_new(re.compile), [given.pop("pattern"), flags], {})
+    return compiled.call_method(tx, fn.__name__, [*given.values()], {})
+
+
+_SCANNING: tuple[Any, ...] = (
+    re.match, re.search, re.fullmatch, re.split, re.findall, re.finditer,
+)  # fmt: skip
+answers({fn: functools.partial(_scans, fn) for fn in _SCANNING})
+of_arguments(*_SCANNING)
 of_arguments(inspect.isclass, inspect.isfunction, inspect.ismethod, sys.intern)
 for _fn in (dataclasses.fields, dataclasses.is_dataclass):
     unguarded(name_of(_fn), "a class is made a dataclass where it is made, and stays one")
@@ -350,10 +366,13 @@ def _typed_class(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.wrap_new(made)
 
 
-answers({fn: functools.partial(_typed_class, fn) for fn in (typing.NamedTuple, typing.TypedDict)})
+_MADE_BY_TYPING: tuple[Any, ...] = (
+    typing.NamedTuple, typing.TypedDict, typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple,
+)  # fmt: skip
+answers({fn: functools.partial(_typed_class, fn) for fn in _MADE_BY_TYPING})
 unguarded(
-    f"{name_of(typing.NamedTuple)}, {name_of(typing.TypedDict)}",
-    "the class is made once, for all calls: nothing but its identity differs",
+    ", ".join(map(name_of, _MADE_BY_TYPING)),
+    "the class or the variable is made once, for all calls: nothing but its identity differs",
 )
 
 
@@ -395,17 +414,24 @@ def _looks_at_frames(module: types.ModuleType) -> list[types.FunctionType]:
         found |= more
 
 
-@handles(importlib.import_module)
-def _import_module(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """A module that is there, as an `import` finds it."""
+def _import_module(whole: bool, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A module that is there, as an `import` finds it; `whole`: the one that its name begins
+    with."""
     name = constant_of((*args, *kwargs.values())[0])
     if len(args) + len(kwargs) > 1 or name[:1] == "." or sys.modules.get(name) is None:
         raise Break("FB0005", f"first import of {name}, or one within a package")
+    name = name.partition(".")[0] if whole else name
     return tx.wrap(
         sys.modules[name], Item(ConstantSource(sys.modules, "sys.modules"), name, "dict")
     )
 
 
+answers(
+    {
+        importlib.import_module: functools.partial(_import_module, False),
+        builtins.__import__: functools.partial(_import_module, True),
+    }
+)
 _STRING: Any = vars(string)["_string"]  # what `string.Formatter` calls
 
 
@@ -425,8 +451,7 @@ _members = [getattr(m, "fget", m) for m in vars(weakref.finalize).values()]
 breaks("FB0026", *filter(inspect.isfunction, _members))
 breaks("FB0005", time.sleep)
 pure(
-    vars(re)["_compile"], re.compile, re.match, re.search, re.fullmatch, re.split, re.findall,
-    re.finditer, re.escape,
+    vars(re)["_compile"], re.compile, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
     typing.get_origin, typing.get_args,
     _STRING.formatter_parser,

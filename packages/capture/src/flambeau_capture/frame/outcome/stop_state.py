@@ -16,6 +16,7 @@ from typing import Any
 from flambeau_capture.bytecode.decode import CodeBody
 from flambeau_capture.bytecode.flow import sometimes_bound
 from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.opcodes import PREPARES_CALL
 from flambeau_capture.bytecode.spelling import NULL_ABOVE
 from flambeau_capture.emit.level import Level
 from flambeau_capture.emit.resume import INSTEAD, CannotResume, StackSlot, goes_on_at
@@ -231,9 +232,9 @@ def _last_of_start(frame: Frame) -> int:
 
 
 def _preparation(frame: Frame, instruction: Instruction) -> tuple[Instruction, ...]:
-    """KW_NAMES and PRECALL, which belong to a CALL."""
+    """The instructions that belong to a CALL."""
     if instruction.opname != "CALL":
         return ()
     before = frame.prepared.body.instructions[: frame.prepared.index[instruction]]
-    found = takewhile(lambda one: one.opname in ("KW_NAMES", "PRECALL"), reversed(before))
+    found = takewhile(lambda one: one.opname in PREPARES_CALL, reversed(before))
     return tuple(found)[::-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import sys
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -259,5 +260,5 @@ def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
 def _builtin_base(kind: type) -> type:
     for base in kind.__mro__:
         if base.__module__ != "typing" and base is layout_of(base):
-            return object if base is types.SimpleNamespace else base
+            return object if base in (types.SimpleNamespace, threading.local) else base
     return object

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import os
 import types
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -37,6 +38,7 @@ from flambeau_capture.values.base import (
 )
 from flambeau_capture.values.constant import Constant, evaluate, refuse_unknown
 from flambeau_capture.values.numpy.arrays import in_python
+from flambeau_capture.values.objects.attributes import ask
 from flambeau_capture.values.objects.made.made_objects import MadeObject, act
 from flambeau_capture.values.registry import answers_for_itself, wrap_known
 from flambeau_capture.values.tensors.numbers.data_numbers import float_call
@@ -178,6 +180,15 @@ def knowing(fn: Any, args: Args, when: str = "") -> AbstractContextManager[None]
     return needing("FB0005", lambda what: f"{describe_call(fn, args)}: {what} is not known{when}")
 
 
+#: functions whose answer is that of a special method of their one argument, which they do not
+#: ask if it is of these classes
+_ASKS: tuple[tuple[Any, str, tuple[type, ...]], ...] = (
+    *((fn, "__index__", (int,)) for fn in (bin, hex, oct, chr)),
+    (bytes, "__bytes__", ()),
+    (os.fspath, "__fspath__", (str, bytes)),
+)
+
+
 def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """Run a pure callable now, on arguments that are all known."""
     if any(isinstance(arg, MadeObject) for arg in (*args, *kwargs.values())):
@@ -194,6 +205,10 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         try:
             plain, named = objects_of(args, kwargs)
         except NotConcrete:
+            name, kinds = next((row[1:] for row in _ASKS if row[0] is fn), ("", ()))
+            if len(args) == 1 and not kwargs and name and not issubclass(args[0].cls, kinds):
+                if args[0].special(tx, name):
+                    return ask(tx, args[0], name, by=fn)
             refuse_unknown(tx, fn, args, kwargs)
             raise
     if any(isinstance(arg, type) and answers_for_itself(type(arg)) for arg in plain):

@@ -13,11 +13,12 @@ from functools import partial
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.lookahead import ANY_DICT, advance, remain, twin, underlying
+from flambeau_capture.lookahead import ANY_DICT, ANY_SET, advance, remain, twin, underlying
 from flambeau_capture.source import NextItem, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
+from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import until_stopped
 from flambeau_capture.values.objects.attributes import call_special
@@ -70,8 +71,9 @@ class LiveIterator(ExistingIterator):
 
 
 def _changed(tx: Tracer, container: Any, effects: list[Any]) -> bool:
-    if container is ANY_DICT:
-        return any(isinstance(value, DictValue) for value in effects)
+    if container is ANY_DICT or container is ANY_SET:
+        kind = DictValue if container is ANY_DICT else SetValue
+        return any(isinstance(value, kind) for value in effects)
     known = tx.heap.find(container)
     return any(value is known for value in effects)
 

@@ -14,6 +14,7 @@ import collections
 import enum
 import functools
 import operator
+import os
 import struct
 import threading
 import types
@@ -41,8 +42,10 @@ SLOT_TYPES = (*_SLOTS, types.BuiltinFunctionType)
 PATCHED = frozenset({"forward", "__call__", "_call_impl"})
 
 
-#: Built-in containers that newer versions of Python make as class statements make theirs.
-_CONTAINERS = frozenset({collections.deque, collections.defaultdict, collections.OrderedDict})
+#: Built-in classes that some versions of Python make as class statements make theirs.
+_CONTAINERS = frozenset(
+    {collections.deque, collections.defaultdict, collections.OrderedDict, threading.local}
+)
 _IMMUTABLE_TYPE = 1 << 8  # no class statement makes one
 _POINTER = struct.calcsize("P")
 FIELD: Any = type(collections.namedtuple("_Sample", "field").__dict__["field"])
@@ -92,6 +95,15 @@ def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
         if name in owner.__dict__:
             return owner, owner.__dict__[name]
     return None
+
+
+def has_dict(kind: type) -> bool:
+    """Whether instances have a dict of attributes: one a thread, those of a `threading.local`."""
+    return kind.__dictoffset__ != 0 or is_of_thread(kind)
+
+
+def is_of_thread(kind: type) -> bool:
+    return issubclass(kind, threading.local)
 
 
 def sets_attribute(found: Any) -> bool:
@@ -428,7 +440,7 @@ def _as_instance(value: Value) -> Instance | None:
 def _cached_property(
     tx: Tracer, receiver: Value, found: functools.cached_property[Any], name: str
 ) -> Value:
-    if not receiver.cls.__dictoffset__:  # it has no room for what is cached
+    if not has_dict(receiver.cls):  # it has no room for what is cached
         slotted = type(receiver.cls.__name__, (), {"__slots__": (), name: type(found)(id)})
         evaluate(tx, getattr, slotted(), name)
     value = call_known(tx, found.func, name, receiver)
@@ -481,6 +493,8 @@ ASKING: dict[str, tuple[type, Callable[..., Any]]] = {
     "__str__": (str, str),
     "__repr__": (str, repr),
     "__format__": (str, format),
+    "__bytes__": (bytes, bytes),
+    "__fspath__": (str, os.fspath),
 }
 """The class of an answer, and the function that calls for it."""
 

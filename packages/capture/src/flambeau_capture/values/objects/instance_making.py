@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import threading
 import types
 from typing import Any
 
 from flambeau_capture._native import fill_like
 from flambeau_capture.values.containers.dicts import fill_dict
-from flambeau_capture.values.objects.attributes import instance_dict, layout_of
+from flambeau_capture.values.objects.attributes import instance_dict, is_of_thread, layout_of
 
 _BASES: tuple[Any, ...] = (
     types.SimpleNamespace, collections.defaultdict, collections.OrderedDict, dict, list, set, tuple,
-    collections.deque, object,
+    collections.deque, threading.local, object,
 )  # fmt: skip
 
 
@@ -55,7 +56,12 @@ def del_own(obj: Any, name: str) -> None:
 def del_attribute(obj: Any, name: str) -> None:
     """Delete an attribute that the program has set or seen: before, it may not have been there."""
     with contextlib.suppress(AttributeError):
-        object.__delattr__(obj, name)
+        plain_base(type(obj)).__delattr__(obj, name)
+
+
+def plain_base(python_class: type) -> Any:
+    """The base whose `__setattr__` sets an attribute, whatever a class of the program says."""
+    return threading.local if is_of_thread(python_class) else object
 
 
 def share_dict(target: Any) -> None:

@@ -30,7 +30,9 @@ from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     class_attribute,
     find_in_class,
+    has_dict,
     instance_dict,
+    is_of_thread,
     layout_of,
     overrides_instance,
     property_lacks,
@@ -44,6 +46,7 @@ from flambeau_capture.values.objects.instance_making import (
     del_own,
     fill_payload,
     new_instance,
+    plain_base,
     set_own,
     share_dict,
     shares_dict,
@@ -134,7 +137,10 @@ class ObjectValue(SpecialMethods, Instance):
             return None
         attributes = instance_dict(self.real)
         if name not in attributes:
-            tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
+            if self.source is not None and is_of_thread(self.python_class):
+                tx.guard(Called(self.source, instance_dict), "DICT_NOT_CONTAINS", name)
+            else:
+                tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
             return None
         found = self.wrap_attribute(tx, name, attributes[name])
         self._read[name] = found
@@ -143,12 +149,16 @@ class ObjectValue(SpecialMethods, Instance):
     def assume_own(self, tx: Tracer, name: str) -> None:
         """Assume that the existing object itself still has an attribute, if it has."""
         if self.source is not None and name in instance_dict(self.real):
-            tx.guard(InstanceAttr(self.source, name), "EXISTS")
+            tx.guard(InstanceAttr(self.source, name, self.python_class), "EXISTS")
 
     def own_entries(self, tx: Tracer) -> Iterator[tuple[str, Value]]:
         """All attributes of the instance itself."""
-        has_dict = self.python_class.__dictoffset__ != 0
-        if has_dict and not self.shared and self.source is not None and self.real is not None:
+        if (
+            has_dict(self.python_class)
+            and not self.shared
+            and self.source is not None
+            and self.real is not None
+        ):
             keys = tuple(instance_dict(self.real))
             asked = answers_attributes(self.python_class)
             table = Called(self.source, instance_dict) if asked else Attr(self.source, "__dict__")
@@ -232,6 +242,8 @@ class ObjectValue(SpecialMethods, Instance):
 
     def generic_get_attr(self, tx: Tracer, name: str) -> Value:
         in_class = find_in_class(self.python_class, name)
+        if name == "__dict__" and is_of_thread(self.python_class):
+            return InstanceDict(self)
         if in_class is not None and isinstance(in_class[1], _SLOTS_OF_OBJECTS):
             if name == "__class__":
                 return wrap_known(tx, self.python_class)
@@ -263,8 +275,8 @@ class ObjectValue(SpecialMethods, Instance):
         if self._has_fallback():
             return self._call_class(tx, "__getattr__", [Constant(name)])
         assume_special_methods(tx, self.python_class)
-        plain = self.python_class is types.SimpleNamespace
-        self.lacks(tx, name, "types.SimpleNamespace" if plain else None)
+        kind = self.python_class
+        self.lacks(tx, name, name_in_errors(kind) if kind is layout_of(kind) else None)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self._replaced(tx, "__setattr__"):
@@ -293,7 +305,7 @@ class ObjectValue(SpecialMethods, Instance):
         if slot and self.payload is not None and in_class and in_class[0] is self.payload.cls:
             self.payload.set_attr(tx, name, value)
             return
-        if not self.python_class.__dictoffset__ and not slot:
+        if not has_dict(self.python_class) and not slot:
             self._refuse(tx, name, in_class is not None)
         self.write(tx, name, value)
 
@@ -313,6 +325,9 @@ class ObjectValue(SpecialMethods, Instance):
             call_known(tx, fn, name, self, *given)
             return
         method = getattr(type(found), way, None)
+        if method is None:
+            assume_special_methods(tx, type(found))
+            tx.raise_error(AttributeError, way)
         if name == "__dict__" or not isinstance(method, types.FunctionType):
             done = "set" if setting else "deleted"
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is {done}")
@@ -342,7 +357,7 @@ class ObjectValue(SpecialMethods, Instance):
         elif in_class is not None and sets_attribute(in_class[1]):
             self._by_descriptor(tx, name, in_class[1], "__delete__")
             return
-        elif not self.python_class.__dictoffset__:
+        elif not has_dict(self.python_class):
             self._refuse(tx, name, in_class is not None)
         elif self.instance_get(tx, name) is None:
             self.lacks(tx, name, name_in_errors(self.python_class))
@@ -409,7 +424,7 @@ class ObjectValue(SpecialMethods, Instance):
         for name, value in self.written.items():
             if value is None:
                 continue
-            setter = set_own if self._hidden(name) else object.__setattr__
+            setter = set_own if self._hidden(name) else plain_base(self.python_class).__setattr__
             writer.do_with_top(setter, [Constant(name), value])
 
     def _hidden(self, name: str) -> bool:
@@ -438,7 +453,7 @@ class ObjectValue(SpecialMethods, Instance):
             if value is None or name in self.moved:
                 writer.do(del_own if hidden else del_attribute, [self, Constant(name)])
             if value is not None:
-                setter = set_own if hidden else object.__setattr__
+                setter = set_own if hidden else plain_base(self.python_class).__setattr__
                 writer.do(setter, [self, Constant(name), value])
 
 

@@ -77,6 +77,18 @@ class OpaqueValue(Value):
         raise Break("FB0005", f"call_method {name} of {self.describe()}")
 
 
+#: methods of a pattern that read the text they are given as it is in memory, whatever its class
+_SCANS = frozenset({"search", "match", "fullmatch", "findall", "finditer", "split"})
+
+
+def _text_scanned(value: Value) -> Any:
+    payload = getattr(value, "payload", None)
+    if not isinstance(payload, Constant) or payload.cls is not str:
+        return value.as_python()
+    payload.as_python()  # which guards the text
+    return value.own_object()
+
+
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -115,7 +127,10 @@ class FrozenValue(OpaqueValue, KnownObject):
         if name == "sub" and isinstance(self.real, re.Pattern) and args:
             return tx.call(tx.wrap_new(re.sub), [self, *args], kwargs)
         try:
-            plain, named = objects_of(args, kwargs)
+            scans = isinstance(self.real, re.Pattern) and name in _SCANS and args
+            scanned = [_text_scanned(args[0])] if scans else []
+            plain, named = objects_of(args[len(scanned) :], kwargs)
+            plain = scanned + plain
         except NotConcrete as error:
             found = find_in_class(self.cls, name)
             if found is None or not isinstance(found[1], types.FunctionType):
