@@ -7,6 +7,7 @@ arithmetic is that of torch's own, in its order.
 from __future__ import annotations
 
 import math
+import types
 from typing import Any
 
 import torch
@@ -309,18 +310,18 @@ def kron(input: Any, other: Any) -> Any:
 def adaptive_max_pool(input: Any, output_size: Any) -> tuple[Any, Any]:
     """The largest of each window, and where it is: the first of equal ones, the last that is no
     number. Windows are as long as the longest, filled up with the last position of each."""
-    places = []
-    for size, count in zip(input.shape[-len(output_size) :], output_size, strict=True):
-        window, by = torch.arange(count, device=input.device)[:, None], count or 1
+    dims = len(output_size)
+    keys, where = [], torch.zeros((), dtype=torch.int64, device=input.device)
+    for dim, count in enumerate(output_size):
+        size, by = input.shape[dim - dims], count or 1
+        window = torch.arange(count, device=input.device)[:, None]
         begin, end = window * size // by, ((window + 1) * size + by - 1) // by
         most = torch.arange(size // by + 2, device=input.device)
-        places.append(torch.minimum(begin + most, end - 1))
-    if len(places) == 1:
-        windows, where = input[..., places[0]], places[0]
-    else:
-        rows, columns = places[0][:, None, :, None], places[1][None, :, None, :]
-        windows = input[..., rows, columns].flatten(-2)
-        where = (rows * input.shape[-1] + columns).flatten(-2)
+        shape = [1] * (2 * dims)
+        shape[dim], shape[dims + dim] = count, size // by + 2
+        keys.append(torch.minimum(begin + most, end - 1).reshape(shape))
+        where = where * size + keys[-1]
+    windows, where = input[(..., *keys)].flatten(-dims), where.flatten(-dims)
     no_number = windows.isnan()
     last = (no_number * torch.arange(windows.shape[-1], device=input.device)).argmax(-1)
     which = torch.where(no_number.any(-1), last, windows.argmax(-1)).unsqueeze(-1)
@@ -382,7 +383,113 @@ def corrcoef(input: Any) -> Any:
     return (found / deviation[:, None] / deviation).clip(-1, 1)
 
 
-#: by the name of an operator: such a function, and the arguments that torch takes as plain numbers
+def istft(
+    input: Any,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Any = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: Any = None,
+    return_complex: bool = False,
+) -> Any:
+    """The frames of the transform, added where they overlap, over the windows' own sum."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    wide = n_fft if win_length is None else win_length
+    count, begin = input.shape[-1], n_fft // 2 if center else 0
+    total = n_fft + hop * (count - 1)
+    if begin + length > total:
+        return NotImplemented  # torch warns, and fills up with zeros
+    real = torch.zeros((), dtype=input.dtype).real.dtype
+    if window is None:
+        window = torch.ones(wide, dtype=real, device=input.device)
+    before = (n_fft - wide) // 2
+    window = torch.nn.functional.pad(window, (before, n_fft - wide - before))
+    frames, norm = input.transpose(-1, -2), "ortho" if normalized else "backward"
+    if return_complex:
+        frames = torch.fft.ifft(frames, norm=norm)
+    else:
+        half = input.shape[-2] != n_fft if onesided is None else onesided
+        frames = frames if half else frames[..., : n_fft // 2 + 1]
+        frames = torch.fft.irfft(frames, n_fft, norm=norm)
+
+    def overlapping(each: Any) -> Any:
+        sizes = [*each.shape[:-2], total]
+        added = torch.ops.aten.unfold_backward(each, sizes, len(sizes) - 1, n_fft, hop)
+        return added[..., begin : begin + length]
+
+    covered = overlapping((window * window).expand(count, n_fft))
+    compat.CHECK_ALL(covered.abs() > 1e-11, lambda: "window overlap add min: 1")
+    return overlapping(frames * window) / covered
+
+
+def _by_its_code(name: str) -> Any:
+    """A function of torch's in Python, of which each call is captured on its own."""
+    fn = getattr(torch.nn.functional, name)
+    own = types.FunctionType(fn.__code__, fn.__globals__, name, fn.__defaults__)
+    own.__module__ = __name__
+    return own
+
+
+def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.dim() != indices.dim():
+        return NotImplemented
+    sides = []
+    for one, other in zip((input, indices), (indices, input), strict=True):
+        sizes = [n if m == 1 else m for n, m in zip(one.shape, other.shape, strict=True)]
+        sizes[dim] = one.shape[dim]
+        sides.append(one.expand(sizes))
+    return sides[0].gather(dim, sides[1])
+
+
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+    if r < 1 or input.dim() != 1:
+        return NotImplemented
+    n, total = input.shape[0], 1
+    for place in range(r):
+        total = total * (n + place if with_replacement else n - place) // (place + 1)
+    every = torch.arange(n, device=input.device)
+    grids = torch.meshgrid([every] * r, indexing="ij")
+    chosen = torch.ones([n] * r, dtype=torch.bool, device=input.device)
+    for one, other in zip(grids, grids[1:]):
+        chosen = chosen & (one <= other if with_replacement else one < other)
+    return input[torch.nonzero_static(chosen, size=total)]
+
+
+def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+    rows = torch.nn.functional.conv1d(
+        input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad
+    )
+    return rows.permute(2, 0, 1).contiguous()
+
+
+def native_channel_shuffle(input: Any, groups: int) -> Any:
+    return torch.channel_shuffle(input, groups)
+
+
+def gradient(
+    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+) -> tuple[Any, ...]:
+    """Differences to both sides, at the ends to one."""
+    dims = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    if edge_order != 1 or not isinstance(spacing, int | float):
+        return NotImplemented
+    found = []
+    for each in dims:
+        last = input.shape[each]
+        torch._check(last > 1, lambda: "torch.gradient expected each dimension size to be at least")
+        apart = (input.narrow(each, 2, last - 2) - input.narrow(each, 0, last - 2)) / spacing / 2
+        ends = [input.narrow(each, at + 1, 1) - input.narrow(each, at, 1) for at in (0, last - 2)]
+        found.append(torch.cat([ends[0] / spacing, apart, ends[1] / spacing], each))
+    return tuple(found)
+
+
+#: by the name of an operator: such a function, and the arguments that torch takes as plain numbers;
+#: none: torch reads data
 FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "hann_window": (hann_window, ("window_length",)),
     "hamming_window": (hamming_window, ("window_length",)),
@@ -407,4 +514,18 @@ FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "diagflat": (diagflat, ("offset",)),
     "tril_indices": (tril_indices, ("row", "col", "offset")),
     "triu_indices": (triu_indices, ("row", "col", "offset")),
+    "istft": (istft, ("length",)),
+    **{
+        name: (_by_its_code(name), plain)
+        for name, plain in {
+            **dict.fromkeys([f"lp_pool{dims}d" for dims in (1, 2, 3)], ("kernel_size", "stride")),
+            "local_response_norm": ("size",),
+            "gaussian_nll_loss": (),
+        }.items()
+    },
+    "take_along_dim": (take_along_dim, ("input", "indices")),
+    "combinations": (combinations, ()),
+    "conv_tbc": (conv_tbc, ("input", "weight")),
+    "gradient": (gradient, ("input",)),
+    "native_channel_shuffle": (native_channel_shuffle, ("input",)),
 }

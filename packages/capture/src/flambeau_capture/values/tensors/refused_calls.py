@@ -206,7 +206,7 @@ def _as_break(target: Any, error: Exception) -> Break:
 
 
 #: pools whose functions in Python give the largest alone, and those in C its index, too
-_POOLS = ("adaptive_max_pool1d", "adaptive_max_pool2d")
+_POOLS = tuple(f"adaptive_max_pool{dims}d" for dims in (1, 2, 3))
 
 
 def operator_name(target: Any) -> str:

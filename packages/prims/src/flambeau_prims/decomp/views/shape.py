@@ -134,8 +134,8 @@ def constant_pad_nd(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
     for i in range(len(pad) // 2):
         dim = x.ndim - 1 - i
         before, after = pad[2 * i], pad[2 * i + 1]
-        start[dim], low[dim] = (-before, 0) if before < 0 else (0, before)
-        stop[dim], high[dim] = (stop[dim] + after, 0) if after < 0 else (stop[dim], after)
+        start[dim], low[dim] = (-before, 0) if _cuts(before) else (0, before)
+        stop[dim], high[dim] = (stop[dim] + after, 0) if _cuts(after) else (stop[dim], after)
         if stop[dim] < start[dim]:
             raise RuntimeError(f"The input size {x.shape[dim]} is cut to nothing by padding {pad}")
     if any(start) or stop != list(x.shape):
@@ -143,6 +143,11 @@ def constant_pad_nd(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
     if all(surely(n == 0) for n in (*low, *high)):
         return e.copy_in_format(x, None)  # nothing is added: a copy, in the layout of what is left
     return p.pad(x, low, high, value)
+
+
+def _cuts(padding: Size) -> bool:
+    """Whether so much padding adds nothing: data may decide whether it cuts, or is none."""
+    return surely(padding <= 0) or bool(padding < 0)
 
 
 def _along(dim: int, value: Size, others: Sizes) -> list[Size]:

@@ -307,13 +307,16 @@ def of_open_numbers(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value 
         given = _SIGNATURES[name].bind(*args, **kwargs).arguments
     except TypeError:
         return None
-    if not any(_is_open(given[each]) for each in plain if each in given):
+    if plain and not any(_is_open(given[each]) for each in plain if each in given):
         return None
     if "dtype" in given and name not in ("tril_indices", "triu_indices"):
         dtype = given["dtype"].as_python()
         if dtype is not None and not dtype.is_floating_point:
             return None
-    return None if any(map(_is_complex, args)) else tx.call_python(form, args, kwargs)
+    if name != "istft" and any(map(_is_complex, args)):  # the others compute with real numbers
+        return None
+    found = tx.call_python(form, args, kwargs)
+    return None if isinstance(found, Constant) and found.value is NotImplemented else found
 
 
 def _is_open(value: Value) -> bool:
@@ -329,7 +332,7 @@ MOVES: Mapping[str, Any] = {
     "pixel_unshuffle": sized.pixel_unshuffle,
     "im2col": sized.im2col,
 }
-ADAPTIVE_MAX = ("adaptive_max_pool1d", "adaptive_max_pool2d")
+ADAPTIVE_MAX = tuple(f"adaptive_max_pool{dims}d" for dims in (1, 2, 3))
 
 
 def moved(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
