@@ -39,7 +39,9 @@ VALUES = {
 def test_a_value_shows_what_print_prints(compiled, name):
     value = VALUES[name](compiled)
     assert repr(value) == str(value) != ""
-    assert value._repr_html_() == f"<pre>{html.escape(str(value))}</pre>"
+    start, _, text = value._repr_html_().partition(">")
+    assert text == f"{html.escape(str(value))}</pre>"
+    assert start.startswith("<pre ") and "white-space: pre;" in start  # no line is wrapped
     assert not str(value).startswith(type(value).__name__ + "(")
 
 
