@@ -147,6 +147,18 @@ def test_a_decomposed_program_is_for_inference(tmp_path):
     assert not found.run_decompositions()(x.detach()).requires_grad
 
 
+def test_a_written_argument_that_shares_memory_is_refused():
+    net, x = Net(lambda net, x: x.add_(1) + net.plain), torch.randn(3, 4)
+    pair = flambeau.export(lambda x, y: (x.add_(1), y * 2), x, x[0].clone()).run_decompositions()
+    with pytest.raises(ValueError, match="x is written to and shares memory"):
+        pair(x, x[0])
+    pair(x.clone(), x[0])
+    found = flambeau.export(net, x).run_decompositions()
+    net.plain.set_(x[0])
+    with pytest.raises(ValueError, match="shares memory"):
+        found(x)
+
+
 def test_what_a_graph_without_writes_cannot_say_is_an_error():
     x = torch.randn(3, 4)
     exported = flambeau.export(lambda x, y: (x.add_(1), y * 2), x, x)

@@ -142,11 +142,11 @@ def _kernels(half: Artifact, prefix: str) -> list[str]:
 
 def _writes(plan: RuntimePlan) -> list[str]:
     """What is written to arguments and buffers, when all is computed."""
-    return [
-        listed("do", called(aten.copy_.default, [GIVEN.format(each.primal),
-                                                 OUTPUT.format(each.output)], {}))
-        for each in plan.updates
-    ]  # fmt: skip
+    lines = [listed("written", *(str(each.primal) for each in plan.updates))]
+    for each in plan.updates:
+        names = [GIVEN.format(each.primal), OUTPUT.format(each.output)]
+        lines.append(listed("do", called(aten.copy_.default, names, {})))
+    return lines
 
 
 def _results(plan: RuntimePlan) -> list[str]:

@@ -8,9 +8,10 @@ a buffer, before views of arguments are made; what cannot be said so is an `Expo
 from __future__ import annotations
 
 import copy
-import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter, getitem
 from typing import TYPE_CHECKING, Any
 
 import flambeau_aot
@@ -97,6 +98,28 @@ def decomposed(exported: Exported, table: Mapping[Any, Any]) -> Exported:
     return replace(exported, graph_module=graph_module, is_inference=True)
 
 
+def refuse_shared(graph_module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> None:
+    """Raises ValueError where a tensor that the call writes to, when all is read, shares memory
+    with another that the graph reads."""
+    graph = graph_module.graph
+    copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    if not copies:
+        return
+    known = dict(zip(graph.find_nodes(op="placeholder"), tensors, strict=True))
+    for node in graph.find_nodes(op="get_attr"):
+        value = attrgetter(str(node.target))(graph_module)
+        if isinstance(value, torch.Tensor):
+            known[node] = value
+    places = {node: each.untyped_storage().data_ptr() for node, each in known.items()}
+    often = Counter(place for node, place in places.items() if known[node].numel())
+    for copy_node in copies:
+        if often[places[copy_node.args[0]]] > 1:
+            raise ValueError(
+                f"{copy_node.args[0]} is written to and shares memory with another tensor, which "
+                "the decomposed program was not made for: give it one of its own, by clone()"
+            )
+
+
 class _Builder:
     """The graph of a program for inference: the traced one, within what its plan does around it."""
 
@@ -181,7 +204,7 @@ class _Builder:
                 args, kwargs = fx.node.map_aggregate(step.sized(sizes), _node_of)
             node = call(step.func, (node, *args), kwargs)
             if step.index is not None:
-                node = call(operator.getitem, (node, step.index))
+                node = call(getitem, (node, step.index))
         return node
 
 

@@ -29,7 +29,7 @@ from flambeau.cache.graph_data import CannotKey, graph_data, graph_from
 from flambeau.cache.open_sizes import open_sizes
 from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive
-from flambeau.packaging.decomposing import GraphSignature, decomposed, signature_of
+from flambeau.packaging.decomposing import GraphSignature, decomposed, refuse_shared, signature_of
 from flambeau.packaging.guard_expressions import OpenForm, open_form_from, written
 from flambeau.shown import Shown
 from flambeau.switching.stack import module_of_program
@@ -134,6 +134,7 @@ class Exported(Shown, exporting.Exported):
                 "an argument requires grad, and a decomposed program is for inference: call it "
                 "under torch.no_grad(), or call the program that it was made of"
             )
+        refuse_shared(self.graph_module, [x for x in leaves if isinstance(x, torch.Tensor)])
         with torch.no_grad():
             return super().result(graph, leaves)
 
