@@ -375,11 +375,12 @@ static PyObject *
 cache_counters(FrameCacheObject *cache, PyObject *Py_UNUSED(none))
 {
     const CacheCounters *c = &cache->counters;
-    return Py_BuildValue("{sLsLsLsLsLsLsLsLsLsL}", "hits", c->hits, "misses", c->misses,
+    return Py_BuildValue("{sLsLsLsLsLsLsLsLsLsLsLsd}", "hits", c->hits, "misses", c->misses,
                          "guard_failures", c->guard_failures, "conversions", c->conversions,
                          "skipped_frames", c->skipped_frames, "stillborn", c->stillborn,
                          "limit_reached", c->limit_reached, "traced_frames", c->traced_frames,
-                         "plain_frames", c->plain_frames, "calls", c->calls);
+                         "plain_frames", c->plain_frames, "calls", c->calls, "timed_lookups",
+                         c->timed_lookups, "guard_seconds", c->guard_seconds);
 }
 
 static PyObject *

@@ -67,6 +67,7 @@ entry_traverse(EntryObject *entry, visitproc visit, void *arg)
     Py_VISIT(entry->keepalive);
     Py_VISIT(entry->info);
     Py_VISIT(entry->trial);
+    Py_VISIT(entry->verdict);
     return 0;
 }
 
@@ -77,6 +78,7 @@ entry_clear(EntryObject *entry)
     Py_CLEAR(entry->keepalive);
     Py_CLEAR(entry->info);
     Py_CLEAR(entry->trial);
+    Py_CLEAR(entry->verdict);
     return 0;
 }
 
@@ -98,6 +100,7 @@ static PyMemberDef entry_members[] = {
     {"keepalive", T_OBJECT, offsetof(EntryObject, keepalive), READONLY, NULL},
     {"info", T_OBJECT, offsetof(EntryObject, info), 0, NULL},
     {"trial", T_OBJECT, offsetof(EntryObject, trial), 0, "says what form the next calls take; None: no more"},
+    {"verdict", T_OBJECT, offsetof(EntryObject, verdict), 0, "what a trial has found; None"},
     {"plain", T_BOOL, offsetof(EntryObject, plain), 0, "whether the original runs in its place"},
     {"hits", T_LONGLONG, offsetof(EntryObject, hits), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

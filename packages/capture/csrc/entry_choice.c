@@ -197,13 +197,25 @@ end:
     return status;
 }
 
+#define TIMED 1024
+
 int
 choose_entry(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
              struct _PyInterpreterFrame *frame, EntryObject **entry)
 {
     PyObject *code = (PyObject *)frame_code(frame);
     if (state->count > 0) {
+        CacheCounters *counters = &cache->counters;
+        long long number = ++counters->lookups;
+        /* one in `TIMED` is timed and stands for those since the one before, of the first more */
+        int timed = (number & (number - 1)) == 0 || (number & (TIMED - 1)) == 0;
+        double began = timed ? seconds_now() : 0;
         *entry = matching_entry(thread, cache, state, code, frame);
+        if (timed && number > counters->timed_lookups) {
+            double seconds = seconds_now() - began;
+            counters->guard_seconds += seconds * (double)(number - counters->timed_lookups);
+            counters->timed_lookups = number;
+        }
         if (*entry != NULL) {
             (*entry)->hits++;
             cache->counters.hits += !(*entry)->plain;

@@ -69,6 +69,7 @@ typedef struct {
     PyObject *keepalive;
     PyObject *info;
     PyObject *trial;         /* decides which form the next calls take; NULL */
+    PyObject *verdict;       /* of Python's, what a trial has found; NULL */
     TrialTurn turn;
     char plain;              /* the frame it fits runs as it is, with all that it calls */
     Py_ssize_t nargs;
@@ -95,7 +96,8 @@ enum cache_mode { MODE_DEFAULT, MODE_RUN_ONLY, MODE_OFF, MODE_FAIL };
 
 typedef struct {
     long long hits, misses, guard_failures, conversions, skipped_frames, stillborn, limit_reached,
-        traced_frames, plain_frames, calls;
+        traced_frames, plain_frames, calls, lookups, timed_lookups;
+    double guard_seconds; /* an estimate, of the lookups up to the last one that was timed */
 } CacheCounters;
 
 typedef struct {

@@ -311,7 +311,7 @@ evaluate_plain(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreter
 
 /* --- the trial of an entry ------------------------------------------------------------------------ */
 
-static double
+double
 seconds_now(void)
 {
     struct timespec now;

@@ -23,6 +23,8 @@ mode_in_force(const FrameCacheObject *cache)
     return stance == MODE_DEFAULT ? cache->mode : stance;
 }
 
+double seconds_now(void);
+
 /* 1 and an entry to run, 0 run the original, 2 run it with all that it calls, -1 error.
 
    Below a frame at its limit nothing is captured on its own: every function of a deep program would

@@ -4,6 +4,8 @@ import html
 
 import pytest
 import torch
+from flambeau_capture.api import compiler_of
+from flambeau_capture.frame.timing_trials import TrialVerdict
 
 import flambeau
 from flambeau.events.stats import FunctionStats, Stats
@@ -37,7 +39,9 @@ VALUES = {
 def test_a_value_shows_what_print_prints(compiled, name):
     value = VALUES[name](compiled)
     assert repr(value) == str(value) != ""
-    assert value._repr_html_() == f"<pre>{html.escape(str(value))}</pre>"
+    start, _, text = value._repr_html_().partition(">")
+    assert text == f"{html.escape(str(value))}</pre>"
+    assert start.startswith("<pre ") and "white-space: pre;" in start  # no line is wrapped
     assert not str(value).startswith(type(value).__name__ + "(")
 
 
@@ -90,20 +94,40 @@ def test_stats_count_calls_and_what_runs_compiled():
     (row,) = flambeau.stats(made)
     assert (row.function, row.calls, row.compiled, row.compilations) == ("wave", 4, 2, 2)
     assert row.checks_failed == 1 and row.seconds > 0
+    assert row.timed_lookups == 2 and 0 < row.guard_seconds and 0 < row.guard_microseconds
+    assert row.measured_frames == 0 and str(flambeau.stats(made)).split()[-1] == "-"
     assert "wave" in {each.function for each in flambeau.stats()}
     with pytest.raises(TypeError, match="not something that"):
         flambeau.stats(wave)
 
 
+def test_stats_say_what_was_saved_since_a_trial():
+    made = flambeau.compile(wave, backend="eager")
+    made(torch.randn(3))
+    made(torch.randn(1))
+    entries = compiler_of(made).cache.entries(wave.__code__)
+    for entry, slower in zip(entries, (True, False), strict=True):  # the last hit is first
+        entry.verdict = (TrialVerdict("wave", 1e-3, 3e-3, slower), entry.hits)
+    for size in (3, 1, 3, 3):
+        made(torch.randn(size))
+    (row,) = flambeau.stats(made)
+    assert (row.saved_seconds, row.measured_frames) == (pytest.approx(3 * 2e-3), 4)
+    assert str(flambeau.stats(made)).endswith("0.01 in 4")
+
+
 def test_the_text_for_prometheus():
-    text = Stats((FunctionStats('a"b\\', 3, 2, 1, 0, 1, 0, 0, 0, 0, 0.5),)).to_prometheus()
+    row = FunctionStats('a"b\\', 3, 2, 1, 0, 1, 0, 0, 0, 0, 0.5, 0.25, 2, -1.5, 2)
+    text = Stats((row,)).to_prometheus()
     lines = text.splitlines()
     assert lines[:2] == [
         "# TYPE flambeau_calls_total counter",
         'flambeau_calls_total{function="a\\"b\\\\"} 3',
     ]
     assert 'flambeau_compile_seconds_total{function="a\\"b\\\\"} 0.5' in lines
-    assert sum(line.startswith("# TYPE") for line in lines) == 10
+    assert "# TYPE flambeau_saved_seconds gauge" in lines
+    assert 'flambeau_saved_seconds{function="a\\"b\\\\"} -1.5' in lines
+    assert 'flambeau_guard_seconds_total{function="a\\"b\\\\"} 0.25' in lines
+    assert sum(line.startswith("# TYPE") for line in lines) == 14
 
 
 def test_an_explanation_is_text_in_a_notebook_too(compiled, monkeypatch):

@@ -21,6 +21,7 @@ class Entry:
     keepalive: Any
     info: Any
     trial: EntryTrial | None
+    verdict: Any
     plain: bool
     hits: int
     def __init__(
@@ -64,7 +65,7 @@ class FrameCache:
     def is_skipped(self, code: CodeType) -> bool: ...
     def codes(self) -> list[CodeType]: ...
     def clear(self) -> None: ...
-    def counters(self) -> dict[str, int]: ...
+    def counters(self) -> dict[str, Any]: ...
 
 class compiled(Generic[P, R]):
     fn: Callable[P, R]

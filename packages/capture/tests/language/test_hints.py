@@ -441,3 +441,14 @@ def test_a_mapped_function_returns_what_it_would_write():
 def test_modules_are_no_reason():
     module = nn.Linear(3, 3)
     assert reasons(lambda t: module(t)) == ([], 1)
+
+
+def test_a_tensor_that_is_printed_is_printed_outside(capsys):
+    def broken(t):
+        t = t + 1
+        print("t", t)
+        return t * 2
+
+    assert reasons(broken)[0] == ["FB0023"]
+    assert reasons(lambda t: t * 2) == ([], 1)
+    assert "tensor(" in capsys.readouterr().out

@@ -84,6 +84,7 @@ def test_convert_answers():
     assert answers == []
     assert cache.is_skipped(f.__code__)
     assert cache.counters()["guard_failures"] == 1
+    assert 0 < cache.counters()["timed_lookups"] and cache.counters()["guard_seconds"] > 0
 
     answers[:] = ["nonsense"]
     with pytest.raises(TypeError, match="Entry, SKIP or None, not str"):

@@ -94,6 +94,10 @@ def test_a_frame_that_is_not_slower_stays_compiled(more):
     before, now = plain_frames(fn), clock.now
     run(fn, 20)
     assert plain_frames(fn) == before and clock.now == pytest.approx(now + 40 * more)
+    (entry,) = compiler_of(fn).cache.entries(broken.__code__)
+    verdict, before = entry.verdict  # of both forms, and after how many calls
+    assert not verdict.slower and verdict.compiled - verdict.plain == pytest.approx(2 * more)
+    assert before < entry.hits - 20
 
 
 def test_what_chance_explains_decides_nothing():

@@ -35,7 +35,8 @@ class Shown:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        # notebooks wrap lines of a plain one, and a wide table with them
+        return f'<pre style="white-space: pre; overflow-x: auto">{escape(str(self))}</pre>'
 
 
 class ShownText(Shown, str):

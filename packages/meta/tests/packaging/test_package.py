@@ -203,9 +203,37 @@ def test_another_gpu_is_refused():
     of, here = loading.machine_facts() | {"gpu": made}, loading.machine_facts()
     assert loading.misfits(of, here | {"gpu": made | {"name": "H100"}}) == []
     (found,) = loading.misfits(of, here | {"gpu": made | {"capability": "8.0", "name": "A100"}})
-    assert found.endswith("compute capability 9.0 (H200), here is 8.0 (A100)")
+    assert "compute capability 9.0, here is 8.0 (A100)" in found and 'gpus=[..., "sm_80"]' in found
     (found,) = loading.misfits(of, here | {"gpu": None})
-    assert found.endswith("and there is no GPU 0 here")
+    assert found.endswith("compute capability 9.0, and there is no such GPU here")
+
+
+def test_the_variant_of_a_kind_of_gpu_is_found():
+    own = frozenset({"sse", "avx"})
+    needs = [(["avx512f"], "9.0"), (["avx"], "9.0"), (["avx"], "8.6"), (["avx"], "10.0")]
+    variants = [{"features": each, "capability": kind} for each, kind in needs]
+    gpu = {"index": 0, "name": "some"}
+    facts = loading.machine_facts() | {"gpu": gpu | {"capability": "9.0"}, "variants": variants}
+    here = loading.machine_facts() | {"features": list(own)}
+    for kind, number in (("9.0", 1), ("8.6", 2), ("10.0", 3)):
+        assert processors.chosen(variants, own, kind and {"capability": kind}) == number
+        assert loading.misfits(facts, here | {"gpu": gpu | {"capability": kind}}) == []
+    for kind in ("8.0", "8.9", None):
+        assert processors.chosen(variants, own, kind and {"capability": kind}) is None
+        found = None if kind is None else gpu | {"capability": kind}
+        (said,) = loading.misfits(facts, here | {"gpu": found})
+        assert "compute capability 9.0 or 8.6 or 10.0" in said
+        assert ("no such GPU" if kind is None else f"here is {kind} (some)") in said
+    (said,) = loading.misfits(facts, here | {"features": ["sse"], "gpu": facts["gpu"]})
+    assert "this processor lacks avx" in said
+
+
+@pytest.mark.parametrize("gpus", [["sm_99"], ["9.0"], ["sm_90"]])
+def test_kinds_of_gpu_that_cannot_be_had(net, x, tmp_path, gpus):
+    known = gpus == ["sm_90"]
+    said = "no kernels for a GPU" if known else "takes names out of sm_70"
+    with pytest.raises(flambeau.CannotPackage if known else flambeau.BadOption, match=said):
+        package(net, x, tmp_path / "net.flambeau", gpus=gpus)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -218,7 +246,7 @@ def test_a_file_for_a_gpu_is_refused_where_there_is_none(net, x, tmp_path):
         return json.dumps(manifest).encode()
 
     path = rewritten(package(net, x, tmp_path / "net.flambeau"), change)
-    with pytest.raises(Refused, match=r"compute capability 9\.0 \(H200\), and there is no GPU"):
+    with pytest.raises(Refused, match=r"compute capability 9\.0, and there is no such GPU"):
         flambeau.load(path)
 
 

@@ -84,6 +84,19 @@ def test_trained_after_loading(tmp_path):
     torch.testing.assert_close(grads, wanted, rtol=1e-3, atol=1e-4)
 
 
+def test_kernels_for_several_kinds_of_gpu(tmp_path, monkeypatch):
+    """Those of this machine run; a file without them says what to do."""
+    net, x = Net().cuda().eval(), torch.randn(128, 64, device="cuda")
+    own = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    others = [name for name in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100") if name != own]
+    with torch.no_grad():
+        path = flambeau.package(net, x, path=tmp_path / "net.flambeau", gpus=[*others, own])
+        torch.testing.assert_close(flambeau.load(path)(x)["y"], net(x)["y"], rtol=1e-3, atol=1e-4)
+        path = flambeau.package(net, x, path=tmp_path / "net.flambeau", gpus=others)
+    with pytest.raises(flambeau.Refused, match=f'gpus=.*"{own}"'):
+        flambeau.load(path)
+
+
 def test_another_index_or_kind_is_refused(tmp_path):
     x = torch.randn(8, 64, device="cuda")
     with torch.no_grad():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.export
 
 from flambeau.switching import install, translation
 
@@ -38,7 +39,7 @@ TABLES = tables()
 
 
 def test_no_row_is_empty():
-    assert len(TABLES) == 7
+    assert len(TABLES) == 9
     for rows in TABLES.values():
         assert rows
         assert all(here for here in rows.values())
@@ -73,6 +74,13 @@ def test_every_mode_option_and_variable():
 def test_every_name_of_torch_dynamo_that_is_replaced():
     rows = TABLES["torch._dynamo", "name"]
     assert set(install.NAMES[install.STACK["dynamo"]].split()) - rows.keys() == set()
+
+
+def test_every_name_of_torch_export():
+    rows = TABLES["torch.export", "name"]
+    assert set(torch.export.__all__) == rows.keys()
+    own = {name for name in dir(torch.export.ExportedProgram) if not name.startswith("_")}
+    assert own == TABLES["torch.export", "of an ExportedProgram"].keys()
 
 
 def test_every_public_name_of_torch_dynamo():

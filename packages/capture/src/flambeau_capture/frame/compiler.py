@@ -346,6 +346,8 @@ def _decide(
     ours, found = converter(), cache()
     if ours is None or found is None:
         return
+    for tried in found.entries(code) if entry is None else [entry]:
+        tried.verdict = (verdict, tried.hits)
     if entry is not None:
         entry.trial, entry.plain = None, verdict.slower
     else:

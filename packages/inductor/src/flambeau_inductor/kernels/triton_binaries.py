@@ -23,9 +23,10 @@ from flambeau_inductor.errors import InductorError
 from flambeau_inductor.kernels.kept_binaries import KERNELS, key_of
 from flambeau_inductor.kernels.launching import LAUNCH_FILE, kernels_of, launch_entry
 from flambeau_inductor.options import Options
-from flambeau_inductor.runtime.gpu.binaries import LIBRARY
+from flambeau_inductor.runtime.gpu.binaries import LIBRARY, dotted
 from flambeau_inductor.runtime.gpu.launch import Launcher, entry_of, parameters_of, waits
 from flambeau_inductor.runtime.kernel_part import KernelPart
+from flambeau_inductor.tuning.machine import describes, shared_bytes_of
 
 LOADER = "cubin"
 VARIANTS: Mapping[str, bool] = {"aligned": True, "any": False}
@@ -37,7 +38,8 @@ def as_binaries(
 ) -> KernelPart:
     """The part with its kernels compiled for `capability`, the files in `folder`.
 
-    Raises InductorError for a kernel that only Triton can launch.
+    Raises InductorError for a kernel that only Triton can launch, and for one that such GPUs cannot
+    run.
     """
     kernels = kernels_of(part)
     wanted = [(kernel, name) for kernel in kernels for name in VARIANTS]
@@ -86,6 +88,16 @@ def _variant(
     compiled = build.compile_offline(
         path, kernel, 10 * capability[0] + capability[1], aligned=VARIANTS[name]
     )
+    lacking = []
+    if kernel.descriptors and not describes(capability):
+        lacking.append("tensor descriptors")
+    if compiled.metadata.shared > shared_bytes_of(capability):
+        lacking.append(f"{compiled.metadata.shared >> 10} KiB of shared memory for a program")
+    if lacking:
+        raise InductorError(
+            f"{kernel.name} needs {' and '.join(lacking)}, which no GPU of compute capability "
+            f"{dotted(capability)} has"
+        )
     told = variant_of(compiled, f"{kernel.name}-{name}")
     (folder / told["file"]).write_bytes(compiled.asm["cubin"])
     return told

@@ -57,7 +57,7 @@ class Machine:
     @property
     def described(self) -> bool:
         """Whether it reads operands through tensor descriptors."""
-        return self.capability >= (9, 0)
+        return describes(self.capability)
 
     @property
     def multiplies_half(self) -> bool:
@@ -73,6 +73,11 @@ class Machine:
     def most_warps(self) -> int:
         """That a multiprocessor holds."""
         return architecture(self.capability)[2]
+
+
+def describes(capability: tuple[int, int]) -> bool:
+    """Whether such devices read operands through tensor descriptors."""
+    return capability >= (9, 0)
 
 
 def architecture(capability: tuple[int, int]) -> tuple[int, int, int]:

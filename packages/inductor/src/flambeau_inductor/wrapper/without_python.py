@@ -42,8 +42,13 @@ KERNEL = re.compile(r"kernel(\d+)")
 LEFT_OUT = ("profiler", "ROWS")
 
 
+GIVEN, OUTPUT = "given_{}", "output_{}"
+"""Names of the inputs and outputs of a program, whatever its steps do to their own names."""
+
+
 def steps(wrapper: str) -> tuple[list[str], int]:
-    """The steps of a wrapper, a line each, and how many inputs it takes. Raises NoForm."""
+    """The steps of a wrapper, a line each, and how many inputs it takes. Inputs and outputs have
+    names; what is returned is for the caller to say. Raises NoForm."""
     tree = ast.parse(wrapper)
     known = _Names({}, {})
     found: list[str] = []
@@ -57,7 +62,13 @@ def steps(wrapper: str) -> tuple[list[str], int]:
                     (target,) = each.targets
                     assert isinstance(target, ast.Tuple)
                     inputs = len(target.elts)
-                    found.append(f"(inputs {' '.join(map(ast.unparse, target.elts))})")
+                    names = [ast.unparse(name) for name in target.elts]
+                    found.append(listed("inputs", *names))
+                    found += [listed("set", GIVEN.format(k), n) for k, n in enumerate(names)]
+                elif isinstance(each, ast.Return):
+                    assert isinstance(each.value, ast.Tuple)
+                    for k, value in enumerate(each.value.elts):
+                        found.append(listed("set", OUTPUT.format(k), known.spelled(value)))
                 elif line := known.statement(each):
                     found.append(line)
     return found, inputs
@@ -66,6 +77,15 @@ def steps(wrapper: str) -> tuple[list[str], int]:
 def expression(text: str) -> str:
     """Arithmetic on sizes, as `steps` spells it. Raises NoForm."""
     return _Names({}, {}).spelled(ast.parse(text, mode="eval").body)
+
+
+def called(operator: Any, args: Sequence[str], kwargs: Mapping[str, str]) -> str:
+    """A call of an operator on values that are spelled."""
+    by_name = [listed(quoted(key), value) for key, value in kwargs.items()]
+    space, name, overload = str(operator).split(".")
+    overload = "" if overload == "default" else overload
+    return listed("call", quoted(f"{space}::{name}"), quoted(overload),
+                  listed("list", *args), listed("names", *by_name))  # fmt: skip
 
 
 def listed(*parts: str) -> str:
@@ -114,8 +134,6 @@ class _Names:
                 return listed("set", name, self.spelled(value))
             case ast.Delete(targets=names):
                 return listed("free", *map(ast.unparse, names))
-            case ast.Return(value=ast.Tuple(elts=values)):
-                return listed("return", *map(self.spelled, values))
         raise NoForm(f"the step {ast.unparse(each)}")
 
     def spelled(self, tree: ast.expr) -> str:
@@ -175,11 +193,7 @@ class _Names:
             count = ROWS[target]
             parts[:count] = [listed("rows", each) for each in parts[:count]]
             named = {k: listed("mask", v) if k == "attn_mask" else v for k, v in named.items()}
-        space, name, overload = target.split(".")
-        overload = "" if overload == "default" else overload
-        by_name = [listed(quoted(key), value) for key, value in named.items()]
-        return listed("call", quoted(f"{space}::{name}"), quoted(overload), listed("list", *parts),
-                      listed("names", *by_name))  # fmt: skip
+        return called(target, parts, named)
 
 
 _IN_ORDER: Mapping[str, tuple[str, ...]] = {"empty_strided": ("dtype",), "laid_out": ("eager",)}

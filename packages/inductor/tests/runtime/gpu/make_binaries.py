@@ -18,6 +18,8 @@ from flambeau_inductor.cache import CacheStore
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import generate_module
+from flambeau_inductor.errors import InductorError
+from flambeau_inductor.kernels import triton_binaries
 from flambeau_inductor.kernels.triton_binaries import as_binaries, keep
 from flambeau_inductor.runtime.gpu.binaries import LIBRARY
 from flambeau_inductor.runtime.gpu.launch import Launcher
@@ -28,6 +30,7 @@ from tests.codegen.triton.offline.compile_classes import dtypes_of
 from tests.templates.compile_offline import products
 
 F32 = torch.float32
+KINDS = (80, 86, 89, 100)
 
 
 def main(folder: Path, capability: str) -> None:
@@ -45,9 +48,29 @@ def main(folder: Path, capability: str) -> None:
         {"kernels.py": folder / "kernels.py"},
         json.loads(json.dumps({"kernels": [asdict(kernel) for kernel in kernels]})),
     )
-    binaries = as_binaries(part, (int(capability[0]), int(capability[1])), folder, Options(), 2)
+    binaries = as_binaries(part, divmod(int(capability), 10), folder, Options(), 2)
     keep_them(part, kernels, binaries.files[LIBRARY], folder, int(capability))
-    print(json.dumps({"made": described(binaries), "triton": described(part)}))
+    kinds = {kind: of_kind(part, kind, folder / str(kind)) for kind in KINDS}
+    kinds[0] = of_kind(part, KINDS[0], folder / str(KINDS[0]), 4096)
+    print(json.dumps({"made": described(binaries), "triton": described(part), "kinds": kinds}))
+
+
+def of_kind(part: KernelPart, capability: int, folder: Path, shared: int = 0) -> dict[str, Any]:
+    """Kernels for another kind of GPU, with `shared` bytes if any are given: what of the binary
+    says for which, or why there is none."""
+    folder.mkdir(exist_ok=True)
+    found: dict[str, Any] = {}
+    if shared:
+        triton_binaries.shared_bytes_of = lambda capability: shared
+    for kernel in part.data["kernels"][1:]:
+        own = KernelPart("triton", part.files, {"kernels": [kernel]})
+        try:
+            made = as_binaries(own, divmod(capability, 10), folder, Options(), 2)
+            binary = made.files[f"{kernel['name']}-any.cubin"].read_bytes()
+            found[kernel["name"]] = [made.data["capability"], *binary[48:50]]
+        except InductorError as error:
+            found[kernel["name"]] = str(error)
+    return found
 
 
 def described(part: KernelPart) -> dict[str, object]:

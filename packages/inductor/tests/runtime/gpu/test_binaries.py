@@ -179,6 +179,25 @@ def test_what_was_built_for_something_else_is_not_taken(
     assert kept_binaries.load(part, both["store"], Driver()) is None
 
 
+@pytest.mark.parametrize("kind", [80, 86, 89, 100])
+def test_kernels_for_another_kind_of_gpu(both: dict[str, Any], kind: int) -> None:
+    found = both["kinds"][str(kind)]
+    for name in ("loop1", "middle") if kind < 90 else ("loop1", "middle", "described"):
+        capability, *flags = found[name]
+        assert tuple(capability) == divmod(kind, 10) and kind in flags
+    if kind < 90:
+        assert found["described"].startswith("described needs tensor descriptors, which no GPU of")
+
+
+def test_a_kernel_for_a_gpu_with_less_shared_memory(both: dict[str, Any]) -> None:
+    found = both["kinds"]["0"]
+    assert isinstance(found["loop1"], list)
+    assert (
+        "KiB of shared memory for a program, which no GPU of compute capability 8.0 has"
+        in (found["middle"])
+    )
+
+
 def test_loading_imports_nothing_of_the_compiler(made: dict[str, Any]) -> None:
     script = """
 import json, sys

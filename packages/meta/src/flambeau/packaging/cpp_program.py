@@ -8,18 +8,37 @@ says what for, and its package is for Python alone.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from flambeau_aot.runtime_plan import FromGraph, RuntimePlan
+import torch
+from flambeau_aot.runtime_plan import (
+    FromGraph,
+    IsInput,
+    LiteralResult,
+    RuntimePlan,
+    SameResult,
+    View,
+)
 from flambeau_inductor import Artifact
-from flambeau_inductor.wrapper.without_python import NoForm, expression, listed, quoted, steps
+from flambeau_inductor.wrapper.without_python import (
+    GIVEN,
+    OUTPUT,
+    NoForm,
+    called,
+    expression,
+    listed,
+    quoted,
+    steps,
+)
 
 from flambeau.packaging.archive import TENSORS, Bundle
 from flambeau.packaging.guard_expressions import OpenForm, open_form_from, written
 
 FORMAT = 1
+aten = torch.ops.aten
 PLAIN = frozenset(
     {"inputs", "results", "differentiable", "visible", "structure", "grad_mode", "recorded",
      "linear", "watched", "apart", "kept_results", "keeping", "users", "partly",
@@ -44,7 +63,7 @@ def cpp_program(
     plan = bundle.stored.plan
     if count != plan.inputs.static + len(plan.inputs.primals) + len(plan.inputs.symbols):
         raise NoForm("inputs that are made before the call")
-    return "\n".join([*lines, *found, *_results(plan), ""])
+    return "\n".join([*lines, *found, *_writes(plan), *_results(plan), ""])
 
 
 def _machine(facts: Mapping[str, Any]) -> list[str]:
@@ -86,7 +105,7 @@ def _condition(tree: Any, form: OpenForm) -> str:
 def _inputs(bundle: Bundle, call: Mapping[str, Any]) -> list[str]:
     """Where the inputs of the graph come from, in order."""
     plan = bundle.stored.plan
-    special = [each.name for each in fields(RuntimePlan) if each.name not in PLAIN]
+    special = [each.name for each in fields(RuntimePlan) if each.name not in PLAIN | {"updates"}]
     inputs = plan.inputs
     for name in special:
         if getattr(plan, name):
@@ -122,10 +141,80 @@ def _kernels(half: Artifact, prefix: str) -> list[str]:
     return lines + [listed("constant", name) for name in sorted(half.constants)]
 
 
-def _results(plan: RuntimePlan) -> Sequence[str]:
-    outputs: list[str] = []
-    for result in plan.results:
-        if not isinstance(result, FromGraph):
-            raise NoForm(f"a result that is no new tensor ({type(result).__name__})")
-        outputs.append(str(result.output))
-    return [listed("results", *outputs)]
+def _writes(plan: RuntimePlan) -> list[str]:
+    """What is written to arguments and buffers, when all is computed."""
+    lines = [listed("written", *(str(each.primal) for each in plan.updates))]
+    for each in plan.updates:
+        names = [GIVEN.format(each.primal), OUTPUT.format(each.output)]
+        lines.append(listed("do", called(aten.copy_.default, names, {})))
+    return lines
+
+
+def _results(plan: RuntimePlan) -> list[str]:
+    """The results that are tensors, in order; views are made after what is written."""
+    lines: list[str] = []
+    names: list[str] = []
+    for place, result in enumerate(plan.results):
+        if isinstance(result, SameResult):
+            result = plan.results[result.result]
+        match result:
+            case FromGraph(output=output, leaf=False):
+                names.append(OUTPUT.format(output))
+            case IsInput(primal=primal):
+                names.append(GIVEN.format(primal))
+            case View(leaf=False, numbers=()):
+                names.append(f"view_{place}")
+                lines += _view(names[-1], result, plan)
+            case LiteralResult(value=value) if not isinstance(value, torch.Tensor):
+                pass
+            case _:
+                raise NoForm(f"a result that is no new tensor ({type(result).__name__})")
+    lines.append(listed("return", *names))
+    return [*lines, listed("results", *map(str, range(len(names))))]
+
+
+def _view(name: str, view: View, plan: RuntimePlan) -> list[str]:
+    """The steps of a view, the last of which has this name."""
+    source = GIVEN if view.source.kind == "input" else OUTPUT
+    before = base = source.format(view.source.index)
+    first = plan.inputs.static + len(plan.inputs.primals)
+    symbols = [GIVEN.format(first + k) for k in range(len(plan.inputs.symbols))]
+    lines = []
+    for step in view.steps:
+        if step.sized is None:
+            given = ast.parse(repr((step.args, step.kwargs)), mode="eval").body
+        else:
+            given = ast.parse(step.sized.text, mode="eval").body
+            given = _Known(symbols, base, step.sized.constants).visit(given)
+        assert isinstance(given, ast.Tuple)
+        args, kwargs = given.elts
+        assert isinstance(args, ast.Tuple) and isinstance(kwargs, ast.Dict)
+        values = [expression(ast.unparse(each)) for each in args.elts]
+        pairs = zip(kwargs.keys, kwargs.values, strict=True)
+        named = {ast.literal_eval(key): expression(ast.unparse(x)) for key, x in pairs if key}
+        made = called(step.func, [before, *values], named)
+        lines.append(listed("set", name, made))
+        if step.index is not None:
+            lines.append(listed("set", name, listed("item", name, str(step.index))))
+        before = name
+    return lines
+
+
+class _Known(ast.NodeTransformer):
+    """Puts names into the text of a `Sized`: of symbols, of sizes of a base, of constants."""
+
+    def __init__(self, symbols: Sequence[str], base: str, constants: Sequence[Any]) -> None:
+        self.symbols, self.base, self.constants = symbols, base, constants
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """`s[3]`."""
+        place = ast.literal_eval(node.slice)
+        if place < len(self.symbols):
+            return ast.Name(self.symbols[place])
+        own = f"{self.base}.size({place - len(self.symbols)})"
+        return ast.parse(own, mode="eval").body
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """`c0`."""
+        value = self.constants[int(node.id.removeprefix("c"))]
+        return ast.parse(repr(value), mode="eval").body

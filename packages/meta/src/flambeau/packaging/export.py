@@ -11,21 +11,25 @@ import functools
 import inspect
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import flambeau_capture
 import torch
 from flambeau_aot import CannotSave, decoded, encoded
+from flambeau_capture import ExportError
+from flambeau_capture.exports import exporting
 from flambeau_capture.exports.exported_names import TABLES, argument_names, named_tensors, place
+from torch import fx
 
 from flambeau._torch_compat import pytree
 from flambeau.cache.graph_data import CannotKey, graph_data, graph_from
 from flambeau.cache.open_sizes import open_sizes
 from flambeau.errors import CannotPackage, Refused
 from flambeau.packaging import archive
+from flambeau.packaging.decomposing import GraphSignature, decomposed, refuse_shared, signature_of
 from flambeau.packaging.guard_expressions import OpenForm, open_form_from, written
 from flambeau.shown import Shown
 from flambeau.switching.stack import module_of_program
@@ -36,13 +40,103 @@ TEXT = "graph.txt"
 TENSORS = "tensors.pt"
 
 
+class CallSpec(NamedTuple):
+    """The structures of `(args, kwargs)` and of the result."""
+
+    in_spec: Any
+    out_spec: Any
+
+
 @dataclass(frozen=True, repr=False)
-class Exported(Shown, flambeau_capture.Exported):
+class Exported(Shown, exporting.Exported):
     """A graph that is called like the function it was made of; see `flambeau_capture.Exported`.
 
-    open_sizes: the sizes that are left open, with their conditions as data. Its text form is the
-    graph as Python, with the shape of every value.
+    open_sizes: the sizes that are left open, with their conditions as data. is_inference: its
+    results have no gradient, and an argument that requires one is refused while grad is enabled.
+    Its text form is the graph as Python, with the shape of every value.
     """
+
+    open_sizes: Any = None
+    is_inference: bool = False
+
+    @property
+    def graph(self) -> fx.Graph:
+        """The graph; `graph_module.code` is its text as Python."""
+        return self.graph_module.graph
+
+    @property
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name, without those buffers that no state has."""
+        return dict(self.graph_module.state_dict())
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Parameters with the names of the module that was exported."""
+        return self.graph_module.named_parameters()
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters."""
+        return self.graph_module.parameters()
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Buffers with the names of the module that was exported, and other tensors of its own."""
+        return self.graph_module.named_buffers()
+
+    def buffers(self) -> Iterator[torch.Tensor]:
+        """The buffers."""
+        return self.graph_module.buffers()
+
+    @property
+    def call_spec(self) -> CallSpec:
+        """The structures of the arguments and of the result."""
+        return CallSpec(self.in_spec, self.out_spec)
+
+    @property
+    def graph_signature(self) -> GraphSignature:
+        """What the graph reads, returns and writes. Raises what `run_decompositions` does."""
+        return signature_of(self if self.is_inference else self.run_decompositions())
+
+    def run_decompositions(self, decomp_table: Mapping[Any, Any] | None = None) -> Exported:
+        """The same program in ATen operators without writes but `copy_`, at the end, to arguments
+        and buffers; for inference.
+
+        decomp_table: functions by operator, which decompose it further: that of
+        `flambeau_prims.decompositions()`, of `torch.export.default_decompositions()`, or your own.
+        None: none is; what autograd sees as one operator stays one.
+
+        Raises `flambeau.ExportError` for what such a graph cannot say, as a result that is a view
+        with a shape that its values decide, and `flambeau.AotError` where tracing fails.
+        """
+        return decomposed(self, decomp_table or {})
+
+    def validate(self) -> None:
+        """Raises `flambeau.ExportError` where the graph, which may have been edited, cannot be
+        called as before."""
+        graph = self.graph_module.graph
+        try:
+            graph.lint()
+        except RuntimeError as error:
+            raise ExportError(f"the graph is none: {error}") from error
+        tensors = sum(isinstance(each, flambeau_capture.TensorForm) for each in self.examples)
+        (returned,) = graph.output_node().args
+        own = len(graph.find_nodes(op="placeholder")), len(returned)  # type: ignore[arg-type]
+        if own != (tensors, self.out_spec.num_leaves):
+            raise ExportError(
+                f"the graph has {own[0]} inputs and {own[1]} results, the call has {tensors} "
+                f"tensors and {self.out_spec.num_leaves} results"
+            )
+
+    def result(self, graph: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        """What the graph, or a copy of it, makes of the flattened arguments."""
+        if not self.is_inference:
+            return super().result(graph, leaves)
+        if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in leaves):
+            raise ValueError(
+                "an argument requires grad, and a decomposed program is for inference: call it "
+                "under torch.no_grad(), or call the program that it was made of"
+            )
+        refuse_shared(self.graph_module, [x for x in leaves if isinstance(x, torch.Tensor)])
+        with torch.no_grad():
+            return super().result(graph, leaves)
 
     def save(self, path: str | Path) -> Path:
         """Write it to one file. Raises CannotPackage, with what has no form in a file."""
@@ -68,6 +162,7 @@ class Exported(Shown, flambeau_capture.Exported):
                 "guards": [str(guard) for guard in self.guards],
                 "positional": list(self.positional),
                 "open": None if self.open_sizes is None else self.open_sizes.data(),
+                "inference": self.is_inference,
             }
         except (CannotSave, CannotKey, NotImplementedError, TypeError, ValueError) as error:
             raise CannotPackage(f"no form in a file: {error}") from error
@@ -166,7 +261,7 @@ def _with_data(made: flambeau_capture.Exported) -> dict[str, Any]:
     try:
         form, shapes = open_form(made)
     except CannotKey as error:
-        raise flambeau_capture.ExportError(f"a condition on sizes is no data: {error}") from error
+        raise ExportError(f"a condition on sizes is no data: {error}") from error
     examples = [
         replace(example, shape=shapes[place]) if place in shapes else example
         for place, example in enumerate(made.examples)
@@ -241,6 +336,7 @@ def load_export(path: str | Path) -> Exported:
                 ),
                 open_sizes=open_form_from(data["open"]),
                 positional=tuple(data["positional"]),
+                is_inference=data["inference"],
             )
         except (
             AttributeError, LookupError, NotImplementedError, TypeError, ValueError,

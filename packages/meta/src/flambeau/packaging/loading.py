@@ -30,7 +30,7 @@ from flambeau._torch_compat import pytree
 from flambeau.errors import Refused, adopt
 from flambeau.packaging import archive
 from flambeau.packaging.guard_expressions import evaluated, open_form_from, written
-from flambeau.packaging.processors import chosen, features, lacking
+from flambeau.packaging.processors import chosen, features, lacking, variants_of
 
 
 def machine_facts() -> dict[str, Any]:
@@ -70,21 +70,16 @@ def misfits(of: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list
     for name, version in of["packages"].items():
         if _release(version) != _release(here["packages"].get(name, "none")):
             found.append(f"it was made with {name} {version}, here is {here['packages'][name]}")
-    if "gpu" in of:
-        found += _misfits_of_gpu(of["gpu"], own["gpu"] if own else gpu_facts(of["gpu"]["index"]))
-    variants, has = of.get("variants", [of]), frozenset(here["features"])
-    if chosen(variants, has) is None:
-        found.append(lacking(variants, has))
+    variants, has = variants_of(of), frozenset(here["features"])
+    gpu = _gpu_of(of) if own is None else own.get("gpu")
+    if chosen(variants, has, gpu) is None:
+        found.append(lacking(variants, has, gpu))
     return found
 
 
-def _misfits_of_gpu(of: Mapping[str, Any], here: Mapping[str, Any] | None) -> list[str]:
-    made = f"it was made for a GPU of compute capability {of['capability']} ({of['name']})"
-    if here is None:
-        return [f"{made}, and there is no GPU {of['index']} here"]
-    if here["capability"] != of["capability"]:
-        return [f"{made}, here is {here['capability']} ({here['name']})"]
-    return []
+def _gpu_of(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The facts of the GPU here that code with these facts would run on."""
+    return gpu_facts(facts["gpu"]["index"]) if "gpu" in facts else None
 
 
 def _release(version: str) -> tuple[str, ...]:
@@ -115,7 +110,8 @@ class Loaded:
             raise Refused(f"{path}: {'; '.join(wrong)}")
         try:
             call = json.loads((folder / CALL).read_text())
-            number = chosen(self.facts.get("variants", [self.facts]), features())
+            gpu = _gpu_of(self.facts)
+            number = chosen(variants_of(self.facts), features(), gpu)
             kept = archive.read_bundle(folder, archive.prefix(number or 0))
             halves = archive.load_halves(kept)
             self._arguments = pytree.treespec_loads(call["arguments"])

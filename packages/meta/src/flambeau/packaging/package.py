@@ -22,6 +22,8 @@ import flambeau_prims
 import torch
 from flambeau_capture import Exported
 from flambeau_capture.api import uncompiled
+from flambeau_inductor.runtime.gpu.binaries import dotted
+from flambeau_inductor.tuning.machine import ARCHITECTURES
 from flambeau_inductor.wrapper.without_python import NoForm, quoted
 
 from flambeau._torch_compat import pytree
@@ -29,12 +31,12 @@ from flambeau.backends.composed import classify, table_for
 from flambeau.cache.graph_data import CannotKey
 from flambeau.cache.open_sizes import open_sizes
 from flambeau.choices import Choices, choose
-from flambeau.errors import CannotPackage
+from flambeau.errors import BadOption, CannotPackage
 from flambeau.packaging import archive
 from flambeau.packaging.cpp_program import cpp_program
 from flambeau.packaging.export import open_form
 from flambeau.packaging.loading import CALL, KIND, WEIGHTS, described, gpu_facts, machine_facts
-from flambeau.packaging.processors import known_processor, needed_by
+from flambeau.packaging.processors import features, known_processor, needed_by
 from flambeau.switching.stack import module_of_program
 
 LOADABLE = frozenset({"cpp", "cubin"})
@@ -51,6 +53,7 @@ def package(
     mode: str | None = None,
     options: dict[str, object] | None = None,
     processors: Sequence[str] = (),
+    gpus: Sequence[str] = (),
     **kwargs: Any,
 ) -> Path:
     """Compile `fn(*args, **kwargs)` into the file at `path`, which is returned.
@@ -60,6 +63,8 @@ def package(
     grad enabled and parameters that require it, the loaded function can be differentiated.
     processors: some of `"x86-64-v2"`, `"x86-64-v3"`, `"x86-64-v4"` and `"native"`; the file has
     kernels for each, and a machine runs the first that it can. Without them: this machine's.
+    gpus: kinds of GPU, as `"sm_80"`; the file has the kernels of this program as binaries for each.
+    Without them: for the GPU that the arguments are on.
 
     Raises:
         CannotPackage: the result or the kernels have no form in a file.
@@ -69,32 +74,40 @@ def package(
     choices, name = choose(mode, options), _name(fn)
     for processor in processors:
         known_processor(processor)
+    capabilities = [_capability_named(name) for name in gpus]
     exported = flambeau_capture.export(fn, *args, **kwargs)
     leaves = pytree.tree_leaves((args, kwargs))
     with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
         flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         bundles: list[archive.Bundle] = []
+        variants: list[dict[str, Any]] = []
         named: Sequence[str | None] = tuple(processors) or (choices.inductor.processor,)
-        for number, built_for in enumerate(named):
-            own = Path(folder) / str(number)
-            own.mkdir()
+        for built_for in named:
             made_for = replace(choices, inductor=replace(choices.inductor, processor=built_for))
-            bundles.append(_bundle(exported, flat, made_for, name, own))
+            compiled, made = _compiled(exported, flat, made_for, name)
+            on_gpu = [half.gpu for half in made if half.gpu is not None]
+            if capabilities and not on_gpu:
+                raise CannotPackage(f"gpus= names {gpus[0]}, and {name} has no kernels for a GPU")
+            here = [torch.cuda.get_device_capability(max(on_gpu))] if on_gpu else [None]
+            for capability in capabilities or here:
+                own = Path(folder) / str(len(bundles))
+                own.mkdir()
+                halves = [_for_the_runtime(half, own, choices, capability) for half in made]
+                bundles.append(archive.Bundle(compiled.stored, tuple(halves)))
+                needs = needed_by(built_for) if built_for and processors else features()
+                variants.append({"processor": built_for, "features": sorted(needs)})
+                if capability is not None:
+                    variants[-1]["capability"] = dotted(capability)
         static = _static(fn, exported, weights)
         call = _call(exported, leaves) | {"static": [facts for _, facts in static]}
         files: dict[str, bytes | Path] = {CALL: json.dumps(call).encode()}
         if kept := [tensor for tensor, facts in static if facts["inside"]]:
             files[WEIGHTS] = archive.tensor_bytes(kept)
         facts = machine_facts() | {"function": name, "weights": weights}
-        gpus = {half.gpu for bundle in bundles for half in bundle.halves if half.gpu is not None}
-        if gpus:
-            facts["gpu"] = gpu_facts(max(gpus))
-        if processors:
-            needed = [sorted(needed_by(name)) for name in processors]
-            facts["variants"] = [
-                {"processor": name, "features": each}
-                for name, each in zip(processors, needed, strict=True)
-            ]
+        if on_gpu:
+            facts["gpu"] = gpu_facts(max(on_gpu))
+        if processors or gpus:
+            facts["variants"] = variants
         for number, bundle in enumerate(bundles):
             prefix = archive.prefix(number)
             files |= bundle.files(prefix)
@@ -103,16 +116,12 @@ def package(
     return Path(path)
 
 
-def _bundle(
-    exported: Exported, flat: Sequence[torch.Tensor], choices: Choices, name: str, folder: Path
-) -> archive.Bundle:
-    compiled, made = _compiled(exported, flat, choices, name)
-    halves = [_for_the_runtime(half, folder, choices) for half in made]
-    for half in halves:
-        unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
-        if unknown:
-            raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
-    return archive.Bundle(compiled.stored, tuple(halves))
+def _capability_named(name: str) -> tuple[int, int]:
+    """The compute capability of a kind of GPU, as compilers name it (`sm_90`). Raises BadOption."""
+    known = {f"sm_{major}{minor}": (major, minor) for major, minor in ARCHITECTURES}
+    if name not in known:
+        raise BadOption("gpus", name, f"names out of {', '.join(known)}")
+    return known[name]
 
 
 def _for_cpp(
@@ -128,27 +137,27 @@ def _for_cpp(
 
 
 def _for_the_runtime(
-    half: flambeau_inductor.Artifact, folder: Path, choices: Choices
+    half: flambeau_inductor.Artifact,
+    folder: Path,
+    choices: Choices,
+    capability: tuple[int, int] | None,
 ) -> flambeau_inductor.Artifact:
     """The half with binaries where Triton's compiler would load its kernels."""
-    if half.gpu is None or all(part.loader != "triton" for part in half.parts):
-        return half
-    # only programs of a GPU need it
-    from flambeau_inductor.kernels.triton_binaries import as_binaries
+    parts = list(half.parts)
+    for number, part in enumerate(parts):
+        if part.loader == "triton" and capability is not None:
+            # only programs of a GPU need it
+            from flambeau_inductor.kernels.triton_binaries import as_binaries
 
-    capability = torch.cuda.get_device_capability(half.gpu)
-    own = folder / half.name
-    own.mkdir()
-    try:
-        parts = tuple(
-            as_binaries(part, capability, own, choices.inductor)
-            if part.loader == "triton"
-            else part
-            for part in half.parts
-        )
-    except flambeau_inductor.InductorError as error:
-        raise CannotPackage(str(error)) from error
-    return replace(half, parts=parts)
+            own = folder / half.name
+            own.mkdir(exist_ok=True)
+            try:
+                parts[number] = as_binaries(part, capability, own, choices.inductor)
+            except flambeau_inductor.InductorError as error:
+                raise CannotPackage(str(error)) from error
+        elif part.loader not in LOADABLE:
+            raise CannotPackage(f"{half.name} has kernels that need {part.loader} to be loaded")
+    return replace(half, parts=tuple(parts))
 
 
 def _compiled(

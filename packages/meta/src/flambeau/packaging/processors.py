@@ -1,7 +1,8 @@
-"""Processors that kernels are built for, and what they need of the one they run on.
+"""Processors and GPUs that kernels are built for, and what they need of those they run on.
 
-In: names. Out: features in the words of Linux's `/proc/cpuinfo`. Invariant: code for a name uses
-nothing beyond its features (x86-64 psABI, "Micro-Architecture Levels").
+In: names. Out: features in the words of Linux's `/proc/cpuinfo`, compute capabilities. Invariant:
+code for a name uses nothing beyond its features (x86-64 psABI, "Micro-Architecture Levels"), and a
+GPU runs the binaries of its own compute capability alone.
 """
 
 from __future__ import annotations
@@ -48,14 +49,42 @@ def needed_by(name: str) -> frozenset[str]:
     return features() if name == NATIVE else LEVELS[name]
 
 
-def chosen(variants: Sequence[Mapping[str, Any]], here: frozenset[str]) -> int | None:
-    """The first of the variants of a file that this processor can run; None if it can run none."""
-    fits = (number for number, each in enumerate(variants) if here.issuperset(each["features"]))
-    return next(fits, None)
+def variants_of(facts: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """What each variant of a file needs; of a file with one, that is what its maker had."""
+    own = {"features": facts["features"]}
+    if "gpu" in facts:
+        own["capability"] = facts["gpu"]["capability"]
+    found: Sequence[Mapping[str, Any]] = facts.get("variants", [own])
+    return found
 
 
-def lacking(variants: Sequence[Mapping[str, Any]], here: frozenset[str]) -> str:
-    """Why none of them runs here, of the one that lacks least."""
+def chosen(
+    variants: Sequence[Mapping[str, Any]], here: frozenset[str], gpu: Mapping[str, Any] | None
+) -> int | None:
+    """The first of the variants of a file that runs on this processor and GPU; or None."""
+    own = None if gpu is None else gpu["capability"]
+    for number, each in enumerate(variants):
+        if here.issuperset(each["features"]) and each.get("capability") in (None, own):
+            return number
+    return None
+
+
+def lacking(
+    variants: Sequence[Mapping[str, Any]], here: frozenset[str], gpu: Mapping[str, Any] | None
+) -> str:
+    """Why none of them runs here: no GPU of their kinds, else what the one lacks that lacks least
+    of the processor."""
+    kinds = list(dict.fromkeys(each["capability"] for each in variants if "capability" in each))
+    if kinds:
+        made = f"it was made for a GPU of compute capability {' or '.join(kinds)}"
+        if gpu is None:
+            return f"{made}, and there is no such GPU here"
+        if gpu["capability"] not in kinds:
+            major, minor = gpu["capability"].split(".")
+            return (
+                f"{made}, here is {gpu['capability']} ({gpu['name']}): make the file for it too, "
+                f'by gpus=[..., "sm_{major}{minor}"] of flambeau.package'
+            )
     missing = min((sorted(set(each["features"]) - here) for each in variants), key=len)
     shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
     return (

@@ -28,6 +28,7 @@ from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made.made_objects import MadeObject
 from flambeau_capture.values.registry import itself
 from flambeau_capture.values.tensors.numbers.open_text import OpenText
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 
 @handles(print)
@@ -66,6 +67,8 @@ def _print_later(
         if texts and not isinstance(value, Constant):  # code of its own may print, or raise
             _log(tx, name, texts, sep, sep, Constant(False))
             texts = []
+        if isinstance(value, TensorValue):
+            raise Break("FB0023", f"call_function {describe_call(print, args)}")
         texts.append(text_value(tx, value, "__str__"))
     _log(tx, name, texts, sep, end, flush)
 

@@ -79,7 +79,7 @@ struct Package::Parts {
   std::vector<Argument> arguments;
   std::vector<Text> open, conditions;
   std::vector<Input> inputs;
-  std::vector<size_t> results;
+  std::vector<size_t> written, results;
   std::vector<at::Tensor> weights, stored;
   std::unique_ptr<Program> program;
 
@@ -167,6 +167,8 @@ struct Package::Parts {
       kernels = {line.at(1).word, line.at(2).whole};
     } else if (head == "constant") {
       constants.push_back(line.at(1).word);
+    } else if (head == "written") {
+      for (size_t k = 1; k < line.parts.size(); k++) written.push_back(place(k));
     } else if (head == "results") {
       for (size_t k = 1; k < line.parts.size(); k++) results.push_back(place(k));
     } else {
@@ -201,6 +203,28 @@ struct Package::Parts {
       if (!here.count(line.parts[k].word)) missing += (missing.empty() ? "" : ", ") + line.parts[k].word;
     }
     return missing;
+  }
+
+  // What is written is written when all is read: no other input may show it.
+  void apart(const std::vector<IValue>& inputs) const {
+    for (size_t place : written) {
+      const auto [begin, end] = bytes_of(inputs.at(place).toTensor());
+      for (size_t other = 0; other < inputs.size(); other++) {
+        if (other == place || !inputs[other].isTensor()) continue;
+        const auto [from, to] = bytes_of(inputs[other].toTensor());
+        if (from < end && begin < to) {
+          throw Error(function + " writes to a tensor that shares memory with another one that it is "
+                      "given, or with its state: give it a tensor of its own, by .clone()");
+        }
+      }
+    }
+  }
+
+  static std::pair<uintptr_t, uintptr_t> bytes_of(const at::Tensor& tensor) {
+    int64_t last = tensor.numel() ? 1 : 0;
+    for (int64_t d = 0; d < tensor.dim() && last; d++) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+    return {begin, begin + static_cast<uintptr_t>(last) * tensor.element_size()};
   }
 
   Values checked(const std::vector<at::Tensor>& given) const {
@@ -290,6 +314,7 @@ std::vector<at::Tensor> Package::operator()(const std::vector<at::Tensor>& argum
       case Input::stride: inputs.emplace_back(arguments[each.number].stride(each.dim)); break;
     }
   }
+  parts_->apart(inputs);
   const std::vector<IValue> made = parts_->program->run(inputs);
   std::vector<at::Tensor> results;
   for (size_t place : parts_->results) results.push_back(made.at(place).toTensor());
