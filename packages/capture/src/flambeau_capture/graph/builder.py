@@ -116,6 +116,8 @@ class GraphBuilder:
         #: what a backward pass of this graph examines again, which raises a `Break` where it has
         #: changed, and the step to end the graph at then
         self.examined_again: list[tuple[Callable[[], None], int]] = []
+        #: what is made before the first call of this graph: each takes it back
+        self.made_before: list[Callable[[], None]] = []
         # Steps at which operations with a history were recorded, where there is a clock.
         self.clock: weakref.WeakMethod[Callable[[], int]] | None = None
         self.steps: dict[fx.Node, int] = {}
