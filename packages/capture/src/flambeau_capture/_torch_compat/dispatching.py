@@ -129,8 +129,7 @@ def flattened(value: Any) -> tuple[tuple[str, ...], Any, dict[str, Any]]:
 def has_form(fake: torch.Tensor) -> bool:
     """Whether `like_fake` can make a tensor of the same form: all of its numbers are known."""
     if flattens(fake):
-        names, _, others = flattened(fake)
-        return not others and all(has_form(getattr(fake, name)) for name in names)
+        return all(has_form(getattr(fake, name)) for name in flattened(fake)[0])
     return fake.layout is torch.strided and all(
         type(size) is int for size in (*fake.shape, *fake.stride())
     )
@@ -140,8 +139,8 @@ def like_fake(fake: Any) -> torch.Tensor:
     """A tensor of the form of a fake, with any values."""
     if not flattens(fake):
         return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
-    names, context, _ = flattened(fake)
-    inner = {name: like_fake(getattr(fake, name)) for name in names}
+    names, context, others = flattened(fake)
+    inner = {name: like_fake(getattr(fake, name)) for name in names} | others
     made: torch.Tensor = type(fake).__tensor_unflatten__(inner, context, fake.shape, fake.stride())
     return made
 

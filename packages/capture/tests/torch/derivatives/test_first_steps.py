@@ -65,6 +65,24 @@ def lacks_gradients(model, optimizer, x):
     model.zero_grad()
 
 
+def begins_anew(model, optimizer, x):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def begins_the_model_anew(model, optimizer, x):
+    model.zero_grad(True)
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def begins_at_zero(model, optimizer, x):
+    optimizer.zero_grad(set_to_none=False)
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
 def breaks_before(model, optimizer, x):
     print(end="")
     plain(model, optimizer, x)
@@ -79,7 +97,7 @@ def reads_after(model, optimizer, x):
 
 STEPS = (
     plain, asks_before, changes_the_rate, changes_the_groups, gives_data, steps_twice,
-    lacks_gradients, breaks_before, reads_after,
+    lacks_gradients, begins_anew, begins_the_model_anew, begins_at_zero, breaks_before, reads_after,
 )  # fmt: skip
 
 
@@ -99,6 +117,7 @@ def _trained(kind, options, step, wrap, times=3):
         for one, kept in optimizer.state.items():
             keys += [(names[one], key, value.stride()) for key, value in kept.items()]
             values += [value.clone() for value in kept.values()]
+    values += [each.grad for each in model.parameters()]
     return keys, values, [each.detach() for each in model.parameters()]
 
 
@@ -112,9 +131,10 @@ def test_states_are_eagers(name, step, capture):
     torch.testing.assert_close(values, values_there, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("step", [plain, begins_anew, begins_the_model_anew])
 @pytest.mark.parametrize("name", KINDS)
-def test_the_first_step_is_as_every_other(name, capture, backend):
-    _trained(*KINDS[name], plain, capture)
+def test_the_first_step_is_as_every_other(name, step, capture, backend):
+    _trained(*KINDS[name], step, capture)
     assert len(backend) == (2 if name in FROM_GRADIENTS else 1)
 
 

@@ -1,14 +1,16 @@
-"""State that one of torch's optimizers makes in its first step, made before the graph runs.
+"""What makes the first step of an optimizer another than the next: its state, and no gradients.
 
-In: a call of `_init_group`, which makes what a parameter's state lacks. Out: nothing; the state is
-there, and the graph of the first step is that of every other. Invariant: torch's own code makes it,
-in the modes that the program is in; it is taken back where the graph that would have made it raises
-or is not compiled, and left to the graph where the frame knows, or has changed, what it depends on.
+In: a call of `_init_group`, which makes what a parameter's state lacks; one of `zero_grad`. Out:
+nothing; the state is there before the graph runs, and what gradients were there is not read.
+Invariant: torch's own code makes the state, in the modes that the program is in; it is taken back
+where the graph that would have made it raises or is not compiled, and left to the graph where the
+frame knows, or has changed, what it depends on.
 """
 
 from __future__ import annotations
 
 import collections
+import inspect
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +19,11 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.values.base import Args, Kwargs, Tracer
-from flambeau_capture.values.constant import is_none
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.functions.call_rules import RULES, Action, CallRule
-from flambeau_capture.values.tensors.tensor import TensorValue
+from flambeau_capture.values.tensors.tensor import TensorValue, has_place
 
 Optimizer = torch.optim.Optimizer
 
@@ -122,6 +124,27 @@ def _shown(gradients: dict[torch.Tensor, Any]) -> Iterator[None]:
             parameter.grad = kept
 
 
+def _end_gradients(tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> None:
+    """Gradients that are set to nothing, whatever they are: none of them is read."""
+    given = [*args, *kwargs.values(), Constant(True)]
+    if tx.graph is tx.graph.outermost and isinstance(given[1], Constant) and given[1].value is True:
+        for each in _parameters(tx, given[0]):
+            if isinstance(each, TensorValue) and has_place(tx, each) and each.fake.is_leaf:
+                each.set_attr(tx, "grad", Constant(None))
+
+
+def _parameters(tx: Tracer, own: Value) -> Iterator[Value]:
+    if issubclass(own.cls, torch.nn.Module):
+        listed = ("parameters", "named_parameters", "named_modules")
+        if all(getattr(own.cls, name) is getattr(torch.nn.Module, name) for name in listed):
+            yield from unpack(tx, tx.call(tx.get_attr(own, "parameters"), [], {}))
+        return
+    for group in unpack(tx, tx.get_attr(own, "param_groups")):
+        yield from unpack(tx, group.get_item(tx, Constant("params")))
+
+
+for _called in (Optimizer.zero_grad, torch.nn.Module.zero_grad):
+    RULES[inspect.unwrap(_called)] = CallRule(Action.INLINE, handler=_end_gradients, of_called=True)
 for _kind in vars(torch.optim).values():
     _method = getattr(_kind, "_init_group", None) if isinstance(_kind, type) else None
     if _method is not None:
