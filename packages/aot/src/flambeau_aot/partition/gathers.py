@@ -20,6 +20,8 @@ from flambeau_aot._torch_compat import communicates, is_operator
 from flambeau_aot.partition.classify import is_random
 
 GATHERED = "gathered"
+AGAIN = "computed_again"
+"""In the meta of a call that is made a second time on purpose: it is not merged with the first."""
 
 
 def gather_again(graph: fx.Graph) -> int:
@@ -83,6 +85,7 @@ def _copy(graph: fx.Graph, nodes: list[fx.Node], late: list[fx.Node], first: fx.
     with graph.inserting_before(first):
         for node in nodes:
             copies[node] = graph.node_copy(node, lambda x: copies.get(x, x))
+            copies[node].meta[AGAIN] = True
     for user in late:
         user.args = fx.map_arg(user.args, lambda x: copies.get(x, x))
         user.kwargs = fx.map_arg(user.kwargs, lambda x: copies.get(x, x))
