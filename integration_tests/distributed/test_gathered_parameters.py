@@ -1,5 +1,6 @@
 """FSDP2 with gathers in the graph: eager's losses and parameters, by one graph or a named break."""
 
+import flambeau_capture
 import pytest
 import torch
 from torch import nn
@@ -74,6 +75,7 @@ KINDS = {
     "mixed": ({}, None, {"mp_policy": HALF}, ONE),
     "second dimension, shared": ({}, _shared, {"shard_placement_fn": _of_second_dimension}, ONE),
     "replicated": ({}, None, {"mesh": (2, 1)}, ONE),
+    "autocast": ({}, None, {}, ONE),
     "accumulated": ({}, None, {}, CUT),
     "breaking": ({"block": Breaking}, None, {}, "print"),
 }
@@ -121,7 +123,8 @@ def _trained(kind, how, rank, backend):
             model.set_requires_gradient_sync(at > 0)
         x = torch.randn(4, KINDS[kind][0].get("width", 8), generator=made)
         y = torch.randint(0, 4, (4,), generator=made)
-        losses.append(run(called, optimizer, x, y).item())
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            losses.append(run(called, optimizer, x, y).item())
     parameters = [each.full_tensor() for each in model.parameters()]
     with torch.no_grad():
         losses.append(called(x).sum().item())
@@ -130,10 +133,27 @@ def _trained(kind, how, rank, backend):
     return losses, [each.detach() for each in parameters], told
 
 
+def _narrow():
+    """What is gathered in autocast's dtype, of a model's own parameters and those of its blocks."""
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    model = _built("autocast")
+    with torch.autocast("cpu", torch.bfloat16):
+        flambeau_capture.optimize(backend, gather_parameters=True)(model)(torch.ones(4, 8))
+    (graph,) = graphs
+    gathers = [node.target for node in graph.graph.nodes if hasattr(node.target, "narrow")]
+    return [each.narrow for each in gathers]
+
+
 def _cases():
     for kind in KINDS:
         yield kind, "step", "aot_eager"
     yield "mixed", "model", "aot_eager"
+    yield "autocast", "model", "aot_eager"
     yield "plain", "step", "flambeau"
 
 
@@ -142,7 +162,7 @@ def _all(rank):
     for case in _cases():
         flambeau.reset()
         found[case] = wanted[case[0]][:2], _trained(*case[:2], rank, case[2])
-    return found
+    return found, _narrow()
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +171,7 @@ def found(tmp_path_factory):
 
 
 def test_steps_with_gathers_train_as_in_eager(found):
-    for each in found:
+    for each, _ in found:
         for case, (wanted, (*given, (_, breaks, fallbacks, faults))) in each.items():
             # the gradients of two calls are summed before they are scattered, or after; what steps
             # are corrected by is a number of Python's, or a tensor
@@ -163,8 +183,15 @@ def test_steps_with_gathers_train_as_in_eager(found):
             assert any(cut in said for said in breaks) if cut else breaks == (), (case, breaks)
 
 
+def test_what_autocast_casts_alone_is_gathered_in_its_dtype(found):
+    for _, narrow in found:
+        own, *blocks = sorted(narrow, key=len)
+        assert own == dict.fromkeys(range(2), torch.bfloat16)  # the head
+        assert blocks == [dict.fromkeys(range(2, 6), torch.bfloat16)] * 2  # all but the norm
+
+
 def test_a_step_is_one_graph(found):
-    for each in found:
+    for each, _ in found:
         for (kind, how, _), (_, (*_, (graphs, *_))) in each.items():
             if how == "step" and not KINDS[kind][-1]:
                 assert graphs == 1, kind

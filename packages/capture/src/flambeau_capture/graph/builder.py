@@ -313,6 +313,8 @@ class GraphBuilder:
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["val"] = result
         node.meta["stack_trace"] = stack_trace
+        if (dtype := compat.computes_in(target, result)) is not None:
+            node.meta[compat.COMPUTES_IN] = dtype
         self.calls += 1
         step = None if self.clock is None else self.clock()
         if step is not None and _has_history(result):
@@ -345,6 +347,7 @@ class GraphBuilder:
             raise SkipFrame("a tensor leaves the function that torch maps or differentiates")
         self.graph.output(tuple(outputs))
         _cut_dead_projections(self.graph)
+        compat.narrow_gathers(self.graph)
         kept = [given for given in self.inputs if given.node.users or given.is_made()]
         kept.sort(key=lambda given: (given.is_made(), not given.is_number(), order(given.source)))
         dropped = {given.node for given in self.inputs} | {

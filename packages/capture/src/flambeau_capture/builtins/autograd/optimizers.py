@@ -44,10 +44,12 @@ class _Made:
             return
         for reference, was_there in self._new:
             parameter = reference()
-            if parameter is not None and was_there:
+            if parameter is None:
+                continue
+            if was_there:
                 optimizer.state[parameter].clear()
             else:
-                optimizer.state.pop(parameter, None)
+                del optimizer.state[parameter]
         self._new.clear()
 
 
