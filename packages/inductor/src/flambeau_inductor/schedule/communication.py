@@ -7,7 +7,7 @@ side) goes with it, or the collective would have to wait for it.
 Invariant: collectives start in the order of the program, which is the same in all processes; no
 step passes one that makes what it reads, or that may refuse to go on. What a collective reads is an
 operand of its wait (`assemble`), so that nothing writes to it in between. No wait passes a step
-that makes the new value of an input: that would lie beside the old one until the wait is over. What
+that makes the new value of an input: it would need memory of its own until the wait is over. What
 early starts and late waits keep in memory is bounded (`Options.overlap_memory`): without that, all
 parameters of a sharded model would be gathered before its first layer runs.
 """

@@ -270,9 +270,12 @@ class Gather:
 #: what computes in autocast's lower precision, with all that it is given (torch's "Autocast Op
 #: Reference")
 _NARROW = frozenset(
-    {torch.nn.functional.linear, torch.matmul, torch.mm, torch.bmm, torch.addmm, operator.matmul}
-    | {getattr(torch, f"conv{kind}{n}d") for kind in ("", "_transpose") for n in (1, 2, 3)}
-)
+    {
+        torch.nn.functional.linear, torch.matmul, torch.mm, torch.bmm, torch.addmm, operator.matmul,
+        torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d,
+        torch.conv_transpose3d,
+    }
+)  # fmt: skip
 
 
 def computes_in(target: Any, result: Any) -> torch.dtype | None:

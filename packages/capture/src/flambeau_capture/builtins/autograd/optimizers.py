@@ -1,4 +1,4 @@
-"""What makes the first step of an optimizer another than the next: its state, and no gradients.
+"""First steps of optimizers: state that is not there yet, gradients that may not be.
 
 In: a call of `_init_group`, which makes what a parameter's state lacks; one of `zero_grad`. Out:
 nothing; the state is there before the graph runs, and what gradients were there is not read.
