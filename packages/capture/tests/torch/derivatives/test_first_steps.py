@@ -39,6 +39,12 @@ def asks_before(model, optimizer, x):
     plain(model, optimizer, x)
 
 
+def asks_for_one_before(model, optimizer, x):
+    if not optimizer.state[model[0].weight]:
+        x = x * 2
+    plain(model, optimizer, x)
+
+
 def changes_the_rate(model, optimizer, x):
     optimizer.param_groups[1]["lr"] = 0.25
     plain(model, optimizer, x)
@@ -96,8 +102,9 @@ def reads_after(model, optimizer, x):
 
 
 STEPS = (
-    plain, asks_before, changes_the_rate, changes_the_groups, gives_data, steps_twice,
-    lacks_gradients, begins_anew, begins_the_model_anew, begins_at_zero, breaks_before, reads_after,
+    plain, asks_before, asks_for_one_before, changes_the_rate, changes_the_groups, gives_data,
+    steps_twice, lacks_gradients, begins_anew, begins_the_model_anew, begins_at_zero,
+    breaks_before, reads_after,
 )  # fmt: skip
 
 

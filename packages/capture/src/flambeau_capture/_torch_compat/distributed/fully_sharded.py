@@ -15,6 +15,7 @@ import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -280,7 +281,9 @@ _NARROW = frozenset(
 
 def computes_in(target: Any, result: Any) -> torch.dtype | None:
     """The dtype to which autocast, as it is now, brings what a call of the graph is given."""
-    if target not in _NARROW or not isinstance(result, torch.Tensor):
+    if not isinstance(target, BuiltinFunctionType) or not isinstance(result, torch.Tensor):
+        return None
+    if target not in _NARROW:
         return None
     kind = result.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None

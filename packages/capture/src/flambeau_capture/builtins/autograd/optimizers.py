@@ -98,7 +98,7 @@ def _is_as_before(tx: Tracer, own: Any, optimizer: Optimizer) -> bool:
     parts = [groups, *groups, *(group["params"] for group in groups)]
     return (
         tx.graph is tx.graph.outermost
-        and heap.find(optimizer.state) is None
+        and all(heap.find(x) is None for x in (optimizer.state, *optimizer.state.values()))
         and own.written.keys().isdisjoint({"state", "param_groups", "defaults"})
         and not any(heap.is_changed(heap.find(each)) for each in parts)
         and not tx.graph.effects.writes_to([each.fake for each in read])
