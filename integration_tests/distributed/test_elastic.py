@@ -1,10 +1,15 @@
 """Checkpoints of compiled sharded training, resumed by another number of ranks; replicas that are
 not what they are on the others."""
 
+import json
+import os
 from functools import partial
+from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
+import torch.multiprocessing as processes
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -33,6 +38,19 @@ def _made(world):
     return model, torch.optim.AdamW(model.parameters(), lr=0.01)
 
 
+def _save(model, optimizer, folder):
+    parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+    checkpoint.save(parts, checkpoint_id=folder)
+
+
+def _load(model, optimizer, folder):
+    parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+    checkpoint.load(parts, checkpoint_id=folder)
+    set_state_dict(
+        model, optimizer, model_state_dict=parts["model"], optim_state_dict=parts["optimizer"]
+    )
+
+
 def _trained(world, rank, folder, compiled, steps):
     """Steps on the same batches whatever the number of ranks, each of which takes its rows."""
     model, optimizer = _made(world)
@@ -41,12 +59,7 @@ def _trained(world, rank, folder, compiled, steps):
     losses = []
     for at in steps:
         if at and not losses:
-            parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
-            checkpoint.load(parts, checkpoint_id=folder)
-            set_state_dict(
-                model, optimizer, model_state_dict=parts["model"],
-                optim_state_dict=parts["optimizer"],
-            )  # fmt: skip
+            _load(model, optimizer, folder)
         batch = torch.Generator().manual_seed(at)
         x, y = torch.randn(4, 6, generator=batch), torch.randn(4, 3, generator=batch)
         rows = slice(rank * 4 // world, (rank + 1) * 4 // world)
@@ -55,8 +68,7 @@ def _trained(world, rank, folder, compiled, steps):
         report = flambeau.report(run)
         assert (report.breaks, report.fallbacks) == ((), ())
     if steps[0] == 0:
-        parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
-        checkpoint.save(parts, checkpoint_id=folder)
+        _save(model, optimizer, folder)
     return losses, [each.full_tensor().detach() for each in model.parameters()]
 
 
@@ -69,6 +81,62 @@ def test_a_compiled_step_resumes_with_another_number_of_ranks(tmp_path):
     ((_, given),) = ranks(partial(resume, compiled=True), tmp_path / "one", 1)
     ((_, wanted),) = ranks(partial(resume, compiled=False), tmp_path / "eager", 1)
     torch.testing.assert_close(given, wanted, rtol=1e-5, atol=1e-7)
+
+
+STEPS, KEPT_AT, KILLED_AT = 200, 100, 110
+
+
+def _long(world, rank, folder, compiled=True):
+    """The losses of a long training: the first ranks are killed after a checkpoint, later ones go
+    on from it."""
+    model, optimizer = _made(world)
+    options = {"capture.gather_parameters": True}
+    run = flambeau.compile(step, backend="aot_eager", options=options) if compiled else step
+    begin, losses = 0, []
+    if os.path.exists(folder) and compiled:
+        _load(model, optimizer, folder)
+        begin = KEPT_AT
+    for at in range(begin, STEPS):
+        if compiled and begin == 0 and at == KEPT_AT:
+            _save(model, optimizer, folder)
+        if compiled and begin == 0 and at == KILLED_AT:
+            with open(f"{folder}.losses{rank}", "w") as file:
+                json.dump(losses[:KEPT_AT], file)
+            os._exit(9)
+        batch = torch.Generator().manual_seed(at)
+        x, y = torch.randn(4, 6, generator=batch), torch.randn(4, 3, generator=batch)
+        rows = slice(rank * 4 // world, (rank + 1) * 4 // world)
+        losses.append(run(model, optimizer, x[rows], y[rows]).item())
+    if compiled:
+        report = flambeau.report(run)
+        assert (report.breaks, report.fallbacks, len(report.records)) == ((), (), 1)
+    return losses
+
+
+def _begun(rank, folder):
+    """A rank that ends without a word."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}.meeting", rank=rank, world_size=2)
+    _long(2, rank, folder)
+
+
+def test_a_long_training_that_is_killed_goes_on_as_eager_with_other_ranks(tmp_path):
+    folder = str(tmp_path / "checkpoint")
+    context = processes.get_context("forkserver")
+    started = [context.Process(target=_begun, args=(rank, folder)) for rank in range(2)]
+    for each in started:
+        each.start()
+    for each in started:
+        each.join(300)
+        assert each.exitcode == 9
+    for name in ("four", "eager"):
+        (tmp_path / name).mkdir()
+    late = ranks(partial(_long, 4, folder=folder), tmp_path / "four", 4)
+    ((*wanted,),) = ranks(partial(_long, 1, folder=folder, compiled=False), tmp_path / "eager", 1)
+    early = [json.loads(Path(f"{folder}.losses{rank}").read_text()) for rank in range(2)]
+    given = [sum(x) / 2 for x in zip(*early)] + [sum(x) / 4 for x in zip(*late)]
+    assert len(given) == STEPS
+    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-5)
 
 
 def _differing(rank):

@@ -1,5 +1,6 @@
 """FSDP2 with gathers in the graph: eager's losses and parameters, by one graph or a named break."""
 
+import flambeau_capture
 import pytest
 import torch
 from torch import nn
@@ -74,11 +75,15 @@ KINDS = {
     "mixed": ({}, None, {"mp_policy": HALF}, ONE),
     "second dimension, shared": ({}, _shared, {"shard_placement_fn": _of_second_dimension}, ONE),
     "replicated": ({}, None, {"mesh": (2, 1)}, ONE),
+    "autocast": ({}, None, {}, ONE),
     "accumulated": ({}, None, {}, CUT),
     "breaking": ({"block": Breaking}, None, {}, "print"),
 }
 """What the model is given, what is done to it before it is sharded, what `fully_shard` is given,
 and what a break says, if there is one."""
+
+
+WITH_STATE = ("plain", "uneven, twice")  # of an optimizer, made in the first step
 
 
 def _built(kind):
@@ -110,14 +115,16 @@ def _trained(kind, how, rank, backend):
         called = target = flambeau.compile(model, backend=backend, options=options)
     if how == "step":
         run = target = flambeau.compile(step, backend=backend, options=options)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    made = torch.optim.AdamW if kind in WITH_STATE else torch.optim.SGD
+    optimizer = made(model.parameters(), lr=0.1)
     made, losses = torch.Generator().manual_seed(rank), []
     for at in range(STEPS):
         if kind == "accumulated":
             model.set_requires_gradient_sync(at > 0)
         x = torch.randn(4, KINDS[kind][0].get("width", 8), generator=made)
         y = torch.randint(0, 4, (4,), generator=made)
-        losses.append(run(called, optimizer, x, y).item())
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            losses.append(run(called, optimizer, x, y).item())
     parameters = [each.full_tensor() for each in model.parameters()]
     with torch.no_grad():
         losses.append(called(x).sum().item())
@@ -126,10 +133,27 @@ def _trained(kind, how, rank, backend):
     return losses, [each.detach() for each in parameters], told
 
 
+def _narrow():
+    """What is gathered in autocast's dtype, of each block."""
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    model = _built("autocast")
+    with torch.autocast("cpu", torch.bfloat16):
+        flambeau_capture.optimize(backend, gather_parameters=True)(model)(torch.ones(4, 8))
+    (graph,) = graphs
+    gathers = [node.target for node in graph.graph.nodes if hasattr(node.target, "narrow")]
+    return [each.narrow for each in gathers]
+
+
 def _cases():
     for kind in KINDS:
         yield kind, "step", "aot_eager"
     yield "mixed", "model", "aot_eager"
+    yield "autocast", "model", "aot_eager"
     yield "plain", "step", "flambeau"
 
 
@@ -138,7 +162,7 @@ def _all(rank):
     for case in _cases():
         flambeau.reset()
         found[case] = wanted[case[0]][:2], _trained(*case[:2], rank, case[2])
-    return found
+    return found, _narrow()
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +171,11 @@ def found(tmp_path_factory):
 
 
 def test_steps_with_gathers_train_as_in_eager(found):
-    for each in found:
+    for each, _ in found:
         for case, (wanted, (*given, (_, breaks, fallbacks, faults))) in each.items():
-            # the gradients of two calls are summed before they are scattered, or after
-            rounds = case[2] != "aot_eager" or "twice" in case[0]
+            # the gradients of two calls are summed before they are scattered, or after; what steps
+            # are corrected by is a number of Python's, or a tensor
+            rounds = case[2] != "aot_eager" or case[0] in WITH_STATE
             exact = {"rtol": 1e-4, "atol": 1e-5} if rounds else {"rtol": 0, "atol": 0}
             torch.testing.assert_close(tuple(given), wanted, msg=f"{case}", **exact)
             assert (fallbacks, faults) == ((), ()), case
@@ -158,8 +183,13 @@ def test_steps_with_gathers_train_as_in_eager(found):
             assert any(cut in said for said in breaks) if cut else breaks == (), (case, breaks)
 
 
+def test_what_autocast_casts_alone_is_gathered_in_its_dtype(found):
+    for _, narrow in found:
+        assert narrow == [dict.fromkeys(range(2, 6), torch.bfloat16)] * 2  # all but the norms
+
+
 def test_a_step_is_one_graph(found):
-    for each in found:
+    for each, _ in found:
         for (kind, how, _), (_, (*_, (graphs, *_))) in each.items():
             if how == "step" and not KINDS[kind][-1]:
                 assert graphs == 1, kind

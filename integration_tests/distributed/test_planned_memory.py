@@ -7,6 +7,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 import flambeau
@@ -28,6 +29,8 @@ class Net(nn.Module):
 
 def _spread(how):
     mesh, model = init_device_mesh("cpu", (2,)), Net()
+    if how == "replicate":
+        return DistributedDataParallel(model)
     if how == "tensor":
         for block in model.blocks:
             parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
@@ -54,7 +57,8 @@ def _measured(how, x):
     states = [each for state in optimizer.state.values() for each in state.values()]
     peak = min(_peak(run, x, optimizer) for _ in range(5))  # threads of gloo let go of theirs late
     kept = _bytes(model.parameters()), _bytes(states)
-    return *kept, sum(kept) + _bytes([x]) + peak
+    buckets = kept[0] if how == "replicate" else 0  # made with the wrapper, before all else
+    return *kept, sum(kept) + buckets + _bytes([x]) + peak
 
 
 def _peak(run, x, optimizer):
@@ -73,7 +77,7 @@ def _peak(run, x, optimizer):
 
 def _all(rank):
     found = {}
-    for how in ("shard", "tensor"):
+    for how in ("shard", "tensor", "replicate"):
         for batch in (8, 1024):
             flambeau.reset()
             x = torch.randn(batch, WIDTH)
@@ -87,4 +91,4 @@ def test_the_memory_of_a_rank_is_what_is_measured(tmp_path):
     for found in two_ranks(_all, tmp_path):
         for case, ((*kept, peak), (*kept_there, peak_there)) in found.items():
             assert kept == pytest.approx(kept_there, rel=0.01), case
-            assert peak == pytest.approx(peak_there, rel=0.1), case
+            assert peak == pytest.approx(peak_there, rel=0.05), case

@@ -40,6 +40,15 @@ def test_equal_values_are_computed_once() -> None:
     assert names.count("exp") == 1
 
 
+def test_what_is_computed_again_to_save_memory_stays_apart() -> None:
+    low = flambeau_prims.lower(fx.symbolic_trace(lambda x: x.exp() + x.exp() * x.exp()), [X])
+    made = [node for node in low.graph.nodes if "exp" in str(node.target)]
+    for node in made[1:]:
+        node.meta["computed_again"] = True
+    done = rewrite(low, PassContext(options=Options()))
+    assert sum("exp" in str(node.target) for node in done.graph.nodes) == 2
+
+
 def test_two_equal_outputs_stay_two() -> None:
     assert rewritten(lambda x: (x.exp(), x.exp()), X).count("exp") == 2
 

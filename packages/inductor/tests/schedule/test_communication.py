@@ -15,13 +15,16 @@ from flambeau_inductor.options import Options
 from flambeau_inductor.passes.merge_collectives import ALL_GATHER
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.communication import overlap_communication
-from flambeau_inductor.schedule.memory.planning import peak_bytes, with_lifetimes
+from flambeau_inductor.schedule.memory.planning import peak_bytes, update_in_place, with_lifetimes
 from flambeau_inductor.schedule.schedule import schedule_tensors
 from flambeau_prims import PRIMS
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tests.facts import Info
+
 LAYERS, WIDTH, RANKS = 6, 64, 4
+REDUCE = "_c10d_functional.all_reduce.default"
 
 
 def gathering(cast: bool = False) -> Program:
@@ -119,3 +122,42 @@ def test_what_prepares_a_collective_goes_with_it() -> None:
         for other in computing(before):
             if made_by(other) & touched(step)[0]:
                 assert places[id(other)] < places[id(step)]
+
+
+def stepping() -> Program:
+    """Gradients that are summed one after the other, and then the parameters' steps."""
+    graph, ops = fx.Graph(), torch.ops.flambeau_prims
+    with FakeTensorMode():
+        fake = torch.empty(WIDTH, WIDTH)
+
+    def call(target: object, *args: object) -> fx.Node:
+        made = graph.call_function(target, args)  # type: ignore[arg-type]
+        made.meta["val"] = fake
+        return made
+
+    given = [graph.placeholder(f"p{n}") for n in range(LAYERS)]
+    for each in given:
+        each.meta["val"] = fake
+    started = [call(overload_of(REDUCE), call(ops.sin.default, p), "sum", "0") for p in given]
+    summed = [call(overload_of(WAIT), each) for each in started]
+    stepped = [call(ops.sub.default, p, g) for p, g in zip(given, summed, strict=True)]
+    graph.output(tuple(stepped))
+    updates = tuple((place, place) for place in range(LAYERS))
+    info = Info(updates=updates)
+    made = lower_graph(fx.GraphModule({}, graph), [fake] * LAYERS, info)
+    return assemble(schedule_tensors(PassContext(), made), PassContext().limits)
+
+
+def test_parameters_are_updated_in_place_once_all_collectives_are_over() -> None:
+    before = stepping()
+    context = PassContext(options=replace(Options(), overlap_memory=100.0))
+    after, changed = overlap_communication(context, before)
+    assert changed
+    assert update_in_place(context, after)[1] == LAYERS
+    waits = [
+        at for at, s in enumerate(computing(after)) if isinstance(s, Extern) and s.target == WAIT
+    ]
+    starts = [
+        at for at, s in enumerate(computing(after)) if isinstance(s, Extern) and s.target == REDUCE
+    ]
+    assert max(starts) < min(waits)

@@ -16,8 +16,9 @@ block does (Zhao et al., PyTorch FSDP, VLDB 2023).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import flambeau_aot
@@ -164,13 +165,17 @@ class _Half:
 
 
 def _halves(
-    model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], gathered: bool
 ) -> list[list[_Half]]:
-    """The graphs of a call in order, each with its backward graph."""
+    """The graphs of a call in order, each with its backward graph; gathered: parameters are whole
+    where they are read alone."""
     found: list[list[_Half]] = []
+    units = {id(each) for unit in _units(model) for each in unit.parameters()}
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         own: list[_Half] = []
+        if gathered:
+            _gather(gm, units)
 
         def compiler(half: fx.GraphModule, given: list[Any], info: flambeau_aot.GraphInfo) -> Any:
             if own:
@@ -190,6 +195,20 @@ def _halves(
 
     flambeau_capture.optimize(backend)(model)(*args, **kwargs)
     return found
+
+
+def _gather(gm: fx.GraphModule, units: set[int]) -> None:
+    """Read a copy of each parameter; of one in a unit another in the backward graph."""
+    for node in gm.graph.find_nodes(op="get_attr"):
+        value = attrgetter(str(node.target))(gm)
+        if not isinstance(value, torch.nn.Parameter) or not node.users:
+            continue
+        with gm.graph.inserting_before(next(each for each in gm.graph.nodes if each in node.users)):
+            whole = gm.graph.call_function(torch.clone, (node,))
+        node.replace_all_uses_with(whole, lambda user, own=whole: user is not own)
+        whole.meta.update(node.meta)
+        if id(value) in units:
+            whole.meta["recompute"] = "must_recompute"
 
 
 def _results(graph: fx.Graph) -> Sequence[Any]:
@@ -332,7 +351,7 @@ def plan_parallel(
     kind = next((each.device.type for each in (*trained, *given)), "cpu")
     rank = _Rank(mesh.tensor, _rates(kind))
     live = _Live(rank, mesh.shard)
-    pairs = _halves(model, args, kwargs)
+    pairs = _halves(model, args, kwargs, mesh.shard > 1)
     backward: list[_Half] = []
     for forward, *others in pairs:
         rank.run(forward)
@@ -345,12 +364,17 @@ def plan_parallel(
     in_parts = sum(rank.weights.values()) if mesh.tensor > 1 else 0
     own = whole - in_parts + in_parts // mesh.tensor
     sharded = -(-own // mesh.shard)
-    unit = own * _largest_unit(model) // max(whole, 1) if mesh.shard > 1 else 0
+    largest_unit = max((_bytes(each.parameters()) for each in _units(model)), default=whole)
+    unit = own * largest_unit // max(whole, 1) if mesh.shard > 1 else 0
     communication = 2 * unit if mesh.shard > 1 else own if mesh.replicate > 1 else 0
     still = _bytes((*constant, *model.buffers()))
     states, batch = mesh.optimizer_states * sharded, _bytes(given)
-    held = sharded + still + states + batch
-    largest = max((_bytes([each]) for each in trained), default=0) // mesh.shard
+    buckets = communication if mesh.shard == 1 else 0  # which replicas keep between two steps
+    held = sharded + still + states + batch + buckets
+    spread = dict.fromkeys(rank.weights.values(), mesh.tensor)
+    sizes = (_bytes([each]) for each in trained)
+    largest = max((size // spread.get(size, 1) for size in sizes), default=0) // mesh.shard
+    stepping = sharded + min(mesh.optimizer_states, 2) * largest  # two temporaries, of Adam
     memory = RankMemory(
         parameters=sharded + still,
         gradients=sharded,
@@ -358,20 +382,16 @@ def plan_parallel(
         batch=batch,
         activations=live.values,
         communication=communication,
-        peak=held + max(live.most + communication, sharded + largest),
+        peak=held + max(live.most + communication - buckets, stepping),
     )
     return ParallelPlan(mesh, kind, memory, _times(mesh, kind, rank, own, len(trained)))
 
 
-def _largest_unit(model: torch.nn.Module) -> int:
-    """Bytes of the largest block of a list of blocks; of the whole model where it has no list."""
-    sizes = [
-        _bytes(block.parameters())
-        for module in model.modules()
-        if isinstance(module, torch.nn.ModuleList | torch.nn.Sequential)
-        for block in module
-    ]
-    return max(sizes, default=_bytes(model.parameters()))
+def _units(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """What is gathered at once: the blocks of lists of blocks."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.ModuleList | torch.nn.Sequential):
+            yield from module
 
 
 def _times(mesh: Mesh, kind: str, rank: _Rank, parameters: int, count: int) -> StepTime:

@@ -2,7 +2,8 @@
 
 In: a graph in which nodes carry `node.meta["gathered"]`, the name of what they gather together, and
 the mark "must_recompute". Out: the same with a second gather before the first that reads a value
-after something else was gathered. Invariant: where a gather stands depends on the order of the
+after something else was gathered, or what was made of one such value alone: a cast, a transpose.
+Invariant: where a gather stands depends on the order of the
 graph alone, so that ranks with the same graph communicate in the same order.
 
 A graph that is cut in two has them again by its partition; here forward and backward part are one
@@ -11,11 +12,16 @@ graph, in which all that was gathered would stay until the backward part has rea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import fx
 
-from flambeau_aot._torch_compat import communicates
+from flambeau_aot._torch_compat import communicates, is_operator
+from flambeau_aot.partition.classify import is_random
 
 GATHERED = "gathered"
+AGAIN = "computed_again"
+"""In the meta of a call that is made a second time on purpose: it is not merged with the first."""
 
 
 def gather_again(graph: fx.Graph) -> int:
@@ -36,16 +42,41 @@ def gather_again(graph: fx.Graph) -> int:
         next_one = min((at for at in started.values() if at > started.get(name, at)), default=None)
         if next_one is None:
             continue
-        own = set(nodes)
-        late = [
-            user
-            for user in dict.fromkeys(user for node in nodes for user in node.users)
-            if user not in own and user.op != "output" and place[user] > next_one
-        ]
+        own = dict.fromkeys(nodes)
+        late: dict[fx.Node, None] = {}
+        reached = list(nodes)
+        for node in reached:  # which grows
+            for user in node.users:
+                if user in own or user.op == "output":
+                    continue
+                if place[user] > next_one:
+                    late[user] = None
+                elif len(user.all_input_nodes) == 1 and _is_repeatable(user):
+                    own[user] = None
+                    reached.append(user)
         if late:
-            _copy(graph, nodes, late, min(late, key=place.__getitem__))
             again += 1
+            first = min(late, key=place.__getitem__)
+            _copy(graph, sorted(_needed(own, late), key=place.__getitem__), list(late), first)
     return again
+
+
+def _is_repeatable(node: fx.Node) -> bool:
+    """Whether a call computes the same again, and does nothing else."""
+    called = node.target
+    return is_operator(called) and not is_random(called) and not communicates(called)
+
+
+def _needed(own: Iterable[fx.Node], late: Iterable[fx.Node]) -> set[fx.Node]:
+    """Those of some nodes that others depend on."""
+    kept, found = set(own), set[fx.Node]()
+    waiting = [source for user in late for source in user.all_input_nodes if source in kept]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [source for source in node.all_input_nodes if source in kept]
+    return found
 
 
 def _copy(graph: fx.Graph, nodes: list[fx.Node], late: list[fx.Node], first: fx.Node) -> None:
@@ -54,6 +85,7 @@ def _copy(graph: fx.Graph, nodes: list[fx.Node], late: list[fx.Node], first: fx.
     with graph.inserting_before(first):
         for node in nodes:
             copies[node] = graph.node_copy(node, lambda x: copies.get(x, x))
+            copies[node].meta[AGAIN] = True
     for user in late:
         user.args = fx.map_arg(user.args, lambda x: copies.get(x, x))
         user.kwargs = fx.map_arg(user.kwargs, lambda x: copies.get(x, x))

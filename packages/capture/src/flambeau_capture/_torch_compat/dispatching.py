@@ -126,6 +126,25 @@ def flattened(value: Any) -> tuple[tuple[str, ...], Any, dict[str, Any]]:
     return tuple(name for name in names if name not in others), context, others
 
 
+def has_form(fake: torch.Tensor) -> bool:
+    """Whether `like_fake` can make a tensor of the same form: all of its numbers are known."""
+    if flattens(fake):
+        return all(has_form(getattr(fake, name)) for name in flattened(fake)[0])
+    return fake.layout is torch.strided and all(
+        type(size) is int for size in (*fake.shape, *fake.stride())
+    )
+
+
+def like_fake(fake: Any) -> torch.Tensor:
+    """A tensor of the form of a fake, with any values."""
+    if not flattens(fake):
+        return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+    names, context, others = flattened(fake)
+    inner = {name: like_fake(getattr(fake, name)) for name in names} | others
+    made: torch.Tensor = type(fake).__tensor_unflatten__(inner, context, fake.shape, fake.stride())
+    return made
+
+
 def is_function_of_torch(value: object) -> bool:
     """Whether a value is one of the functions of tensors in `torch` that C++ defines."""
     name = getattr(value, "__name__", "")

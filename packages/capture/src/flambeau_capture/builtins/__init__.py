@@ -5,7 +5,7 @@ import, registers what it handles.
 """
 
 from flambeau_capture.builtins import awaiting, containers, introspection, iteration, numbers
-from flambeau_capture.builtins.autograd import module_hooks
+from flambeau_capture.builtins.autograd import module_hooks, optimizers
 from flambeau_capture.builtins.classes import construction, made_objects, making, statements
 from flambeau_capture.builtins.distributed import (
     collectives,

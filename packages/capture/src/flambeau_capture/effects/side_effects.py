@@ -105,6 +105,10 @@ class SideEffects:
             self._writes += 1
             self._changed.setdefault(id(value), value)
 
+    def is_changed(self, value: Any) -> bool:
+        """Whether a value has changes that are to be replayed."""
+        return id(value) in self._changed
+
     def log(self, effect: Replayable) -> None:
         """An effect on no object of its own (a global variable, a cell)."""
         self.version += 1

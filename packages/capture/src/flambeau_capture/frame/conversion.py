@@ -165,6 +165,8 @@ class FrameConversion:
                 if self.shapes:  # a backend may have used symbols, too
                     compat.forget_environments()
                 if self.session is not None:
+                    for take_back in self.session.graph.made_before:
+                        take_back()
                     self.session.forget()
                     self.session = None
         raise SkipFrame("too many attempts")
@@ -406,7 +408,8 @@ class FrameConversion:
         converter.show("graph", lambda: f"{installed}\n{graph_table(module)}")
         again = None
         libraries = graph.effects.of_libraries
-        if left is None or plan.state.effects or graph.effects.switches or libraries:
+        made = tuple(graph.made_before)
+        if left is None or plan.state.effects or graph.effects.switches or libraries or made:
             cache, place = weakref.ref(self.cache), UserLine.first_of(origin)
             skip = partial(skip_frame, cache, self.code)
             less = partial(expect_less, converter, cache, self.code, origin.co_name)
@@ -414,7 +417,9 @@ class FrameConversion:
             besides = what_it_leaves(
                 module.graph, inputs, graph.effects, calls_that_raise, libraries
             )
-            again = AsItIs(converter, module, place, graph.effects, left, skip, assumed, besides)
+            again = AsItIs(
+                converter, module, place, graph.effects, left, skip, assumed, besides, made
+            )
         with _skipping():
             return emit(plan, CompiledGraphCall(installed, inputs, again))
 
@@ -457,6 +462,7 @@ class FrameConversion:
         if code is not self.code:
             converter.user_names[code] = self.origin.co_name
         self._show(code, guards)
+        session.graph.made_before.clear()
         lifetime = Lifetime(self.cache, self.code, converter)
         lifetime.ends_with(guards)
         return Entry(code, guards.native, keepalive=lifetime, info=guards)

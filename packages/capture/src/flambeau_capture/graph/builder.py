@@ -116,6 +116,8 @@ class GraphBuilder:
         #: what a backward pass of this graph examines again, which raises a `Break` where it has
         #: changed, and the step to end the graph at then
         self.examined_again: list[tuple[Callable[[], None], int]] = []
+        #: what is made before the first call of this graph: each takes it back
+        self.made_before: list[Callable[[], None]] = []
         # Steps at which operations with a history were recorded, where there is a clock.
         self.clock: weakref.WeakMethod[Callable[[], int]] | None = None
         self.steps: dict[fx.Node, int] = {}
@@ -311,6 +313,8 @@ class GraphBuilder:
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["val"] = result
         node.meta["stack_trace"] = stack_trace
+        if (dtype := compat.computes_in(target, result)) is not None:
+            node.meta[compat.COMPUTES_IN] = dtype
         self.calls += 1
         step = None if self.clock is None else self.clock()
         if step is not None and _has_history(result):
@@ -343,6 +347,7 @@ class GraphBuilder:
             raise SkipFrame("a tensor leaves the function that torch maps or differentiates")
         self.graph.output(tuple(outputs))
         _cut_dead_projections(self.graph)
+        compat.narrow_gathers(self.graph)
         kept = [given for given in self.inputs if given.node.users or given.is_made()]
         kept.sort(key=lambda given: (given.is_made(), not given.is_number(), order(given.source)))
         dropped = {given.node for given in self.inputs} | {

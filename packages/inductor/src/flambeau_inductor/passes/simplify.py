@@ -120,7 +120,8 @@ def drop_redundant(graph: fx.Graph, ledger: Ledger | None = None) -> int:
 
 
 def merge_equal(graph: fx.Graph) -> int:
-    """Compute equal calls of primitives once."""
+    """Compute equal calls of primitives once, but for those that are made again to save memory
+    (`node.meta["computed_again"]`)."""
     merged = 0
     seen = escaping(graph)
     known: dict[Any, fx.Node] = {}
@@ -131,7 +132,13 @@ def merge_equal(graph: fx.Graph) -> int:
         # a call that counts data counts anew, and names its count in the value it was traced with
         shape = getattr(node.meta.get("val"), "shape", ())
         counted = tuple(map(str, filter(depends_on_data, shape)))
-        key = (node.target, _key(node.args), _key(node.kwargs), counted)
+        key = (
+            node.target,
+            _key(node.args),
+            _key(node.kwargs),
+            counted,
+            "computed_again" in node.meta,
+        )
         first = known.setdefault(key, node)
         if first is node or (node in seen and first in seen):
             continue

@@ -6,9 +6,10 @@ What brings arguments of the graph into the form that a collective takes (a cast
 side) goes with it, or the collective would have to wait for it.
 Invariant: collectives start in the order of the program, which is the same in all processes; no
 step passes one that makes what it reads, or that may refuse to go on. What a collective reads is an
-operand of its wait (`assemble`), so that nothing writes to it in between. What early starts and
-late waits keep in memory is bounded (`Options.overlap_memory`): without that, all parameters of a
-sharded model would be gathered before its first layer runs.
+operand of its wait (`assemble`), so that nothing writes to it in between. No wait passes a step
+that makes the new value of an input: it would need memory of its own until the wait is over. What
+early starts and late waits keep in memory is bounded (`Options.overlap_memory`): without that, all
+parameters of a sharded model would be gathered before its first layer runs.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class _Order:
         self.steps = list(steps)
         self._live = live_at(steps, program.by_name, program.owned)
         self._own = {name for step in steps for name in made_by(step)}
+        self._updates = frozenset(program.owned.updates)
         self._touched = {id(step): _touches(step) for step in steps}
         self._users: dict[str, list[Compute]] = {}
         for step in steps:
@@ -89,7 +91,9 @@ class _Order:
         for step in reversed(waits):
             at = place = self._at(step)
             size = self._let_go(step, at)
-            while place + 1 < len(self.steps) and not self._depend(step, self.steps[place + 1]):
+            while place + 1 < len(self.steps) and not self._goes_before(
+                step, self.steps[place + 1]
+            ):
                 if self._live[place + 1] + size > self._most:
                     break
                 place += 1
@@ -160,6 +164,11 @@ class _Order:
         """Whether a collective, or what goes with it, cannot start before a step."""
         other = is_collective(earlier) and not _waits(earlier)
         return other or may_refuse(earlier) or any(self._depend(earlier, each) for each in moved)
+
+    def _goes_before(self, wait: Compute, later: Compute) -> bool:
+        """Whether a wait, which may fail, has to come before a step: one that reads its result, or
+        makes what an input is to be, and then finds nothing but memory of its own."""
+        return self._depend(wait, later) or not self._updates.isdisjoint(made_by(later))
 
     def _depend(self, earlier: Compute, later: Compute) -> bool:
         """Whether two steps touch a buffer that one of them makes or writes to."""

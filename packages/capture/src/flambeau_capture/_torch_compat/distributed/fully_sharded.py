@@ -10,13 +10,16 @@ Tried on torch 2.11 and 2.13.
 
 from __future__ import annotations
 
+import operator
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
+from torch import fx
 
 from flambeau_capture._torch_compat.distributed.collectives import (
     functional,
@@ -117,6 +120,7 @@ class Gather:
     """Shards in, whole parameters out, and gradients scattered back: one collective each way.
 
     again: the backward pass gathers again, for nothing keeps the whole parameters until then.
+    narrow: by place, the dtypes of those that are gathered in it, for their only reader casts them.
     """
 
     __module__ = __name__
@@ -127,6 +131,7 @@ class Gather:
         first = group.fsdp_params[0]
         self.shards = tuple(_shard_of(each) for each in group.fsdp_params)
         self.gathered_in = first.param_dtype or first.orig_dtype
+        self.narrow: dict[int, torch.dtype] = {}
         self.kept = group._orig_dtype
         self.again = group.post_forward_mesh_info is not None
         ranks = group._all_gather_process_group
@@ -156,7 +161,8 @@ class Gather:
         return ", ".join(f"{name}={value}" for name, value in plain.items())
 
     def __repr__(self) -> str:
-        return f"{self.__name__}({len(self.shards)} of {self.size})"
+        narrow = f", narrow: {self.narrow}" if self.narrow else ""
+        return f"{self.__name__}({len(self.shards)} of {self.size}{narrow})"
 
     def __call__(self, *parameters: Any) -> tuple[torch.Tensor, ...]:
         found: Any = _Gathered.apply(  # type: ignore[no-untyped-call]
@@ -180,7 +186,7 @@ class Gather:
             if gradient is None or not parameter.sharded_param.requires_grad:
                 continue
             whole = parameter.unsharded_param
-            own = gradient.detach().clone(memory_format=torch.contiguous_format)
+            own = gradient.detach().to(self.gathered_in, copy=True).contiguous()
             whole.grad = own if whole.grad is None else whole.grad + own
         kept = group._training_state
         group.post_backward()
@@ -190,18 +196,25 @@ class Gather:
             group.finalize_backward()
 
     def gathered(self, locals_: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Whole parameters, of a process's shards."""
-        flat = [
-            _padded(local, shard.dim, shard.padded).reshape(-1).to(self.gathered_in)
-            for local, shard in zip(locals_, self.shards, strict=True)
-        ]
-        sizes = [each.numel() for each in flat]
-        whole = torch.cat(flat)
-        if self.size > 1:
-            whole = functional("all_gather_into_tensor")(whole, self.size, self.ranks)
-            whole = functional("wait_tensor")(whole)
-        parts = whole.view(self.size, -1).split(sizes, 1)
-        return [self._joined(part, shard) for part, shard in zip(parts, self.shards, strict=True)]
+        """Whole parameters, of a process's shards: one collective for each dtype."""
+        dtypes = [self.narrow.get(at, self.gathered_in) for at in range(len(locals_))]
+        found: dict[int, torch.Tensor] = {}
+        for dtype in dict.fromkeys(dtypes):
+            places = [at for at, each in enumerate(dtypes) if each is dtype]
+            flat = [
+                _padded(locals_[at], self.shards[at].dim, self.shards[at].padded)
+                .reshape(-1)
+                .to(dtype)
+                for at in places
+            ]
+            whole = torch.cat(flat)
+            if self.size > 1:
+                whole = functional("all_gather_into_tensor")(whole, self.size, self.ranks)
+                whole = functional("wait_tensor")(whole)
+            parts = whole.view(self.size, -1).split([each.numel() for each in flat], 1)
+            for at, part in zip(places, parts, strict=True):
+                found[at] = self._joined(part, self.shards[at])
+        return [found[at] for at in range(len(locals_))]
 
     def _joined(self, part: torch.Tensor, shard: Shard) -> torch.Tensor:
         dim = shard.dim
@@ -253,6 +266,46 @@ class Gather:
         apart: Any = _padded(gradient, dim, padded).unflatten(dim, sizes)  # type: ignore[no-untyped-call]
         rows: torch.Tensor = apart.movedim(dim, 0).flatten(1)
         return rows
+
+
+#: what computes in autocast's lower precision, with all that it is given (torch's "Autocast Op
+#: Reference")
+_NARROW = frozenset(
+    {
+        torch.nn.functional.linear, torch.matmul, torch.mm, torch.bmm, torch.addmm, operator.matmul,
+        torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d,
+        torch.conv_transpose3d,
+    }
+)  # fmt: skip
+
+
+def computes_in(target: Any, result: Any) -> torch.dtype | None:
+    """The dtype to which autocast, as it is now, brings what a call of the graph is given."""
+    if not isinstance(target, BuiltinFunctionType) or not isinstance(result, torch.Tensor):
+        return None
+    if target not in _NARROW:
+        return None
+    kind = result.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
+def narrow_gathers(graph: fx.Graph) -> None:
+    """Gather in the dtype of their reader the parameters that one call alone reads, and casts: the
+    elements are the same whether they are cast before or after."""
+    for node in graph.nodes:
+        plan = node.target
+        if not isinstance(plan, Gather) or {plan.gathered_in, plan.summed} != {torch.float32}:
+            continue
+        for whole in node.users:
+            readers = [*whole.users]
+            dtype = readers[0].meta.get(COMPUTES_IN) if len(readers) == 1 else None
+            if whole.target is operator.getitem and dtype is not None:
+                plan.narrow[whole.args[1]] = dtype
+                with torch.no_grad():
+                    whole.meta["val"] = whole.meta["val"].to(dtype)
+
+
+COMPUTES_IN = "computes_in"
 
 
 def nothing_accumulated(parameter: Any) -> bool:

@@ -235,7 +235,8 @@ class AsItIs:
     forbids that, which is then on record with the error. skip: lets the frame run uncaptured at
     later calls, too, where it was the backend that failed. misses: of what it assumes of data.
     besides: what forbids it where it is a fake of an operator that was wrong: the program's
-    operators may run again, once, for what they say they write to is as it was."""
+    operators may run again, once, for what they say they write to is as it was. made: before the
+    graph's first call; each takes it back."""
 
     def __init__(
         self,
@@ -247,8 +248,10 @@ class AsItIs:
         skip: Callable[[], None],
         misses: Misses | None = None,
         besides: str | None = None,
+        made: Sequence[Callable[[], None]] = (),
     ) -> None:
         self.besides = besides
+        self.made = made
         self.skip = skip
         self.misses = misses
         self.records = converter.records
@@ -265,6 +268,8 @@ class AsItIs:
     def __call__(
         self, function: Callable[..., Any], error: BaseException, *inputs: Any
     ) -> Callable[..., Any]:
+        for take_back in self.made:
+            take_back()
         if self.effects.switches:
             compat.leave_modes(error)
             compat.set_grad_enabled(self.grad_mode)
