@@ -218,12 +218,20 @@ class SymbolicTracer(Assumptions):
         """Give a break its lines, and the step at which interpretation has to stop for it."""
         if not error.lines:
             error.lines = self.user_lines()
-        if error.stop is not None:
-            return
-        before = self._linked()[-1].before
-        now = (self.heap.version, self.graph.outermost.calls)
-        unchanged = now == (before.effects, before.calls)
-        error.stop = Reached(self.chain()) if unchanged else before.step
+        if error.stop is None:
+            last = self._linked()[-1]
+            error.stop = Reached(self.chain()) if self.is_as_before(last) else last.before.step
+
+    def is_as_before(self, frame: Frame) -> bool:
+        """Whether the instruction that a frame is at has changed nothing so far."""
+        before = frame.before
+        return (self.heap.version, self.graph.outermost.calls) == (before.effects, before.calls)
+
+    def before_raising(self, raised: ExceptionValue) -> Reached | None:
+        """Where to stop if a new exception leaves all frames, as far as that is known already."""
+        if self.has_generators or self.error is not None or raised.raised or self.is_handled():
+            return None
+        return Reached(self.chain()) if self.is_as_before(self._linked()[-1]) else None
 
     def name_of(self, code: CodeType) -> str:
         """A function's name as the user knows it: a resume function has its origin's."""
