@@ -19,6 +19,7 @@ from flambeau_capture.resume_runtime import Continue, is_empty
 from flambeau_capture.source import ClosureSource, FrameCall, Local, Source
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
+from flambeau_capture.values.objects.exceptions import ExceptionValue
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ class TopFrame(Frame):
             stop = error.stop
             if stop is None or not tx.is_as_before(stop.chain[-1].frame):
                 raise Restart(error.step or 1, report, tx.graph.calls) from None
+            assert isinstance(error.value, ExceptionValue)
             error.value.raised = error.value.raised_anew = False
             return Stopped(stop.chain, report, tx.graph.calls)
         except Break as error:
