@@ -6,6 +6,9 @@ that cannot be run leaves a file `error` with the reason, and the others go on.
 
 from __future__ import annotations
 
+import functools
+import importlib
+import multiprocessing
 import os
 import re
 import shutil
@@ -25,6 +28,11 @@ from tools.replay import programs
 KEPT = re.compile(
     r".*(\.txt|joint\.py|forward\.py|backward\.py|inference\.py|_kernels\.(cpp|py)|_wrapper\.py)$"
 )
+#: what every program would load for itself
+_OFTEN_NEEDED = (
+    "flambeau_aot", "flambeau_inductor", "flambeau_prims", "sympy", "torch._subclasses.fake_tensor",
+    "torch.fx.experimental.symbolic_shapes",
+)  # fmt: skip
 _ADDRESS = re.compile(r"0x[0-9a-f]{7,}")
 _FOLDERS = re.compile(r"(?<=['\" ])/(?:[^'\" \n/]+/)+")
 #: names that are counted: those of buffers, loops, values, nodes, compiled functions
@@ -33,20 +41,31 @@ _TEXT_OF_CODE = re.compile(r"_(kernels|wrapper)\.(cpp|py)$")
 
 
 def write(folder: Path, chosen: list[str]) -> None:
-    """Every program of `chosen`, names or groups; all if it is empty."""
+    """Every program of `chosen`, names or groups; all if it is empty. Each is alone in a copy of
+    this process, which has compiled nothing: what ran before it is never to be seen."""
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as scratch:
+    for module in _OFTEN_NEEDED:
+        importlib.import_module(module)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool,
+    ):
         options = {"disk_cache": False, "compiler": _quick_compiler(Path(scratch))}
-        for group, name in _chosen(chosen):
-            place = folder / f"{group}.{name}"
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
-            traced = Path(scratch) / place.name
-            _run(group, name, options, traced, place)
-            for stage, text in _stages(traced):
-                (place / stage).write_text(text, encoding="utf-8")
-            shutil.rmtree(traced, ignore_errors=True)
-            print(place.name, len([*place.iterdir()]), flush=True)
+        one = functools.partial(_write_one, folder, Path(scratch), options)
+        for line in pool.imap(one, _chosen(chosen), chunksize=1):
+            print(line, flush=True)
+
+
+def _write_one(folder: Path, scratch: Path, options: dict[str, Any], named: tuple[str, str]) -> str:
+    place = folder / ".".join(named)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    traced = scratch / place.name
+    _run(*named, options, traced, place)
+    for stage, text in _stages(traced):
+        (place / stage).write_text(text, encoding="utf-8")
+    shutil.rmtree(traced, ignore_errors=True)
+    return f"{place.name} {len([*place.iterdir()])}"
 
 
 def _chosen(wanted: list[str]) -> Iterator[tuple[str, str]]:

@@ -286,6 +286,8 @@ class FrameConversion:
 
     def _stopped(self, session: SymbolicTracer, state: FrameState, ended: Stopped) -> Any:
         report = ended.report
+        if ended.left_after is not None:
+            self._left_after = ended.left_after
         raises = report.reason.id in ("FB0010", "FB0011")
         if not raises and (self.options.nopython or session.is_break_an_error()):
             raise Unsupported(report)

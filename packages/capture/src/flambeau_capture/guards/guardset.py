@@ -101,7 +101,14 @@ class GuardSet:
             Guard(CLASS_ENTRY, (source,), (tuple(found.values()),))
             for source, found in self._entries.items()
         ]
-        reached = {node for g in self._ordered for source in g.examined() for node in source.path()}
+        ways: dict[int, Source] = {}
+        for guard in self._ordered:
+            for source in guard.examined():
+                node: Source | None = source
+                while node is not None and id(node) not in ways:
+                    ways[id(node)] = node
+                    node = node.parent
+        reached = set(ways.values())
         there = [
             Guard(EXISTS, (source,), (), line)
             for source, line in self._passed_along.items()

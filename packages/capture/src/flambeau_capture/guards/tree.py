@@ -35,19 +35,23 @@ class _GuardNode:
     slot: int | None = None
 
 
+_Known = dict[int, tuple[_GuardNode, Source]]
+
+
 def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     # the native module is not needed to make and print guards
     from flambeau_capture._native import ACCESS, CHECK, SIZE_OP, GuardTree, set_functions
 
     set_functions(FUNCTIONS)
     root = _GuardNode(("ROOT", None))
+    known: _Known = {}
     same: list[int] = []
     distinct: list[int] = []
     programs: list[tuple[int, ...]] = []
     slots: list[_GuardNode] = []
     made: dict[Any, tuple[str, Any]] = {}
     for guard in guards:
-        ends = [_reach(root, source, code) for source in guard.examined()]
+        ends = [_reach(root, source, code, known) for source in guard.examined()]
         if guard.kind is EXISTS:
             continue  # a node that cannot be reached does not hold
         if guard.kind.relation is None:
@@ -101,13 +105,22 @@ def _pin(node: _GuardNode, slots: list[_GuardNode]) -> int:
     return node.slot
 
 
-def _reach(root: _GuardNode, source: Source, code: CodeType) -> _GuardNode:
-    node = root
-    for part in source.path():
-        derived = part.steps() if isinstance(part, sources.Derived) else None
-        for step in derived or [_ROOTS[type(part)](part, code)]:
-            key = (step[0], *_hashable(step[1]))
-            node = node.children.setdefault(key, _GuardNode(step))
+def _reach(root: _GuardNode, source: Source, code: CodeType, known: _Known) -> _GuardNode:
+    """The node of a source; `known`: those so far, by the identity of their source, kept there."""
+    found = known.get(id(source))
+    if found is not None:
+        return found[0]
+    if isinstance(source, sources.Derived):
+        node, steps = _reach(root, source.base, code, known), source.steps()
+    else:
+        node, steps = root, (_ROOTS[type(source)](source, code),)
+    for step in steps:
+        key = (step[0], *_hashable(step[1]))
+        below = node.children.get(key)
+        if below is None:
+            below = node.children[key] = _GuardNode(step)
+        node = below
+    known[id(source)] = node, source
     return node
 
 

@@ -243,6 +243,7 @@ class Frame:
                         error.step, error.lines = error.step or tx.step(), tx.user_lines()
                         new = not error.again and error.step > tx.own_from
                         if new and isinstance(error.value, ExceptionValue):
+                            error.stop = tx.before_raising(error.value)
                             error.value.raised_while(tx.error, error.step, error.lines)
                     if self.finished or not self.unwind(error):
                         self.finished = True

@@ -19,6 +19,7 @@ from flambeau_capture.resume_runtime import Continue, is_empty
 from flambeau_capture.source import ClosureSource, FrameCall, Local, Source
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.functions.variables import CellValue, GlobalsScope
+from flambeau_capture.values.objects.exceptions import ExceptionValue
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,12 @@ class Finished:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A graph break: the frames to resume, outermost first, the last before its instruction."""
+    """A graph break: the frames to resume, outermost first, the last before its instruction.
+    `left_after`: see `Restart`."""
 
     chain: tuple[Suspended, ...]
     report: BreakReport
+    left_after: int | None = None
 
     @property
     def step(self) -> int:
@@ -152,7 +155,12 @@ class TopFrame(Frame):
             return Stopped(reached.chain, reason)
         except UserError as error:
             report = BreakReport(REASONS["FB0010"], error.value.describe(), error.lines)
-            raise Restart(error.step or 1, report, tx.graph.calls) from None
+            stop = error.stop
+            if stop is None or not tx.is_as_before(stop.chain[-1].frame):
+                raise Restart(error.step or 1, report, tx.graph.calls) from None
+            assert isinstance(error.value, ExceptionValue)
+            error.value.raised = error.value.raised_anew = False
+            return Stopped(stop.chain, report, tx.graph.calls)
         except Break as error:
             if isinstance(error.stop, Reached):
                 return Stopped(error.stop.chain, error.report())

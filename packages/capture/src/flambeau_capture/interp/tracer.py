@@ -167,7 +167,8 @@ class SymbolicTracer(Assumptions):
         if step == self.stop_at:
             frame.current = frame.prepared.body.instructions[frame.position]
             if frame.current.opname not in _NO_PLACES:
-                raise Reached(self.chain(), None if self._unchanged() else self.step())
+                same = self.is_as_before(self._linked()[-1])
+                raise Reached(self.chain(), None if same else self.step())
             self.stop_at = step + 1
         try:
             self._limit_steps()
@@ -229,14 +230,20 @@ class SymbolicTracer(Assumptions):
         """Give a break its lines, and the step at which interpretation has to stop for it."""
         if not error.lines:
             error.lines = self.user_lines()
-        if error.stop is not None:
-            return
-        error.stop = Reached(self.chain()) if self._unchanged() else self.step()
+        if error.stop is None:
+            last = self._linked()[-1]
+            error.stop = Reached(self.chain()) if self.is_as_before(last) else last.before.step
 
-    def _unchanged(self) -> bool:
-        """Whether all is as it was before the instruction at which all could stop."""
-        before = self._linked()[-1].before
+    def is_as_before(self, frame: Frame) -> bool:
+        """Whether the instruction that a frame is at has changed nothing so far."""
+        before = frame.before
         return (self.heap.version, self.graph.outermost.calls) == (before.effects, before.calls)
+
+    def before_raising(self, raised: ExceptionValue) -> Reached | None:
+        """Where to stop if a new exception leaves all frames, as far as that is known already."""
+        if self.has_generators or self.error is not None or raised.raised or self.is_handled():
+            return None
+        return Reached(self.chain()) if self.is_as_before(self._linked()[-1]) else None
 
     def name_of(self, code: CodeType) -> str:
         """A function's name as the user knows it: a resume function has its origin's."""

@@ -43,7 +43,10 @@ class Caller:
 
 
 class UserError(Exception):
-    """An exception of the program, until a handler takes it; `step`: where it was raised."""
+    """An exception of the program, until a handler takes it; `step`: where it was raised; `stop`:
+    the frames as they were before, if nothing had changed then and no handler is around them."""
+
+    stop: Any = None
 
     def __init__(self, value: Value, step: int | None = None, again: bool = False) -> None:
         super().__init__(value)

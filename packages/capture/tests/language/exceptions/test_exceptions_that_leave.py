@@ -12,6 +12,7 @@ import pytest
 import torch
 from flambeau_capture import explain
 from flambeau_capture.api import compiler_of
+from flambeau_capture.interp.top_frame import TopFrame
 
 RAISERS = {
     "key": "TABLE['absent']",
@@ -239,6 +240,19 @@ def test_a_frame_that_raises_is_one_graph(raiser, body, capture, backend, monkey
         assert ended(compiled) == expected
     assert compiler_of(compiled).records.breaks == []
     assert len(backend.graphs) == 1 and operator.mul in backend.operations(0)
+
+
+WRITE = {"from", "from none", "stop"}  # before they raise
+
+
+@pytest.mark.parametrize("raiser", sorted(RAISERS.keys() - WRITE))
+def test_a_frame_that_raises_is_interpreted_once(raiser, capture, monkeypatch):
+    monkeypatch.setitem(KEEPERS, "nothing", PASSED_ON["nothing"])
+    met, execute = [], TopFrame.execute
+    monkeypatch.setattr(TopFrame, "execute", lambda *given: met.append(given) or execute(*given))
+    expected, compiled = ended(program(raiser, "nothing")), capture(program(raiser, "nothing"))
+    assert ended(compiled) == expected
+    assert len([frame for frame, *_ in met if frame.code.co_name == "fn"]) == 1
 
 
 @pytest.mark.parametrize("raiser", ["key", "own", "helper"])

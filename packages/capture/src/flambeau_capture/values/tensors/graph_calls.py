@@ -60,16 +60,16 @@ QUANTIZING = frozenset(
 
 def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
     """Record one operation; answer its result."""
-    rules = tx.tensor_rules
-    needs_lengths(tx, operator_name(target), args)
+    rules, name = tx.tensor_rules, operator_name(target)
+    needs_lengths(tx, name, args)
     overridden = rules.override(tx, op, target, args, kwargs)
     if overridden is not None:
         return overridden
-    for rewrite in rules.rewrites.get(operator_name(target), ()):
-        instead = rewrite(tx, operator_name(target), args, kwargs)
+    for rewrite in rules.rewrites.get(name, ()):
+        instead = rewrite(tx, name, args, kwargs)
         if instead is not None:
             return instead
-    plain_name = operator_name(target).partition(".")[0]
+    plain_name = name.partition(".")[0]
     args, kwargs = without_odd_names(op, plain_name, args, kwargs)
     values: dict[int, TensorValue] = {}
     for value in [*args, *kwargs.values()]:
@@ -97,8 +97,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         if node_kwargs.get("device") is None:
             node_kwargs = {**node_kwargs, "device": device}
     by_fake = {id(value.fake): value for value in values.values()}
-    versions = [(value.fake, version_of(value.fake)) for value in values.values()]
-    shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
+    fakes = [value.fake for value in values.values()]
+    versions = [*map(version_of, fakes)]
+    shapes = [(fake.shape, fake.stride()) for fake in fakes]
     hear(tx, target, node_args, node_kwargs)
     try:
         result = _tried(tx, target, node_args, node_kwargs)
@@ -112,7 +113,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
             what = f"call_function {operator_name(target)}, which"
             if not all(map(_named_as_in_graphs, (*args, *kwargs.values()))):
                 raise Break("FB0011", f"{what} names a class of the program's") from None
-            if shapes == [(value.fake.shape, value.fake.stride()) for value in values.values()]:
+            if shapes == [(fake.shape, fake.stride()) for fake in fakes]:
                 raise
             raise Break("FB0011", f"{what} resizes before it refuses") from None
         except Break as error:
@@ -148,7 +149,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         if _says_it_writes(target):  # no node would hold the call
             raise Break("FB0019", f"{operator_name(target)} writes and returns a number")
         return tx.wrap_new(result)
-    if [(f.shape, f.stride()) for f, _ in versions] != shapes:
+    if [(fake.shape, fake.stride()) for fake in fakes] != shapes:
         tx.heap.changed()  # so that capture starts again, with fake tensors as they were
         raise Break("FB0016", f"{operator_name(target)} changed the metadata of its argument")
     same = by_fake.get(id(result))
@@ -158,8 +159,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         tx.graph.effects.see_write([value.fake for value in outs.values()])
     # below autograd, no version counts a write
     unwritten = not outs and not _says_it_writes(target)
-    if unwritten and same is not None and all(version_of(f) == v >= 0 for f, v in versions):
-        return same  # nothing happened: `x.contiguous()` of a contiguous tensor
+    if unwritten and same is not None and min(versions) >= 0:
+        if versions == [*map(version_of, fakes)]:
+            return same  # nothing happened: `x.contiguous()` of a contiguous tensor
     if tx.shapes.by_data:  # what it rests on is checked first
         _check_special_sizes(tx, target, (node_args, node_kwargs), result)
         record_assumptions(tx, operator_name(target), False)

@@ -42,7 +42,7 @@ def hear(tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     writes, has no kernel for its tensors or cannot write its own dtype, which fake tensors take: a
     call that has written is not run again as it is."""
     of_language = getattr(target, "__module__", "") == "_operator"
-    if not tx.is_handled() or not (of_language or _is_in_place(target) or "out" in kwargs):
+    if not (of_language or _is_in_place(target) or "out" in kwargs) or not tx.is_handled():
         return
     call = target, _kinds(args), _kinds(kwargs)
     if call in _TAKEN:
