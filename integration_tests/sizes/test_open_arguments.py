@@ -169,6 +169,11 @@ def test_a_size_as_an_argument_stays_open(name: str, backend: str, by_shape: boo
     judged((MADE | SHAPED)[name], backend, by_shape)
 
 
+@pytest.mark.parametrize("name", ["margins of labels", "larger by a half", "istft, some of it"])
+def test_operators_of_open_sizes_compute_as_eager_without_decompositions(name: str) -> None:
+    judged(SHAPED[name], "aot_eager", True)
+
+
 @pytest.mark.parametrize(
     "name", ["stft", "unfold", "global max_pool2d", "diagonal", "adaptive_max_pool1d"]
 )
