@@ -109,7 +109,36 @@ SHAPED: dict[str, Case] = {
     "cov": lambda x, n: torch.stack([x, x.sin()]).cov(),
     "corrcoef": lambda x, n: torch.stack([x, x.sin()]).corrcoef(),
     "vander of its own": lambda x, n: torch.vander(x),
+    "istft": lambda x, n: istft(x.repeat(8), n),
+    "istft, some of it": lambda x, n: istft(x.repeat(8), n, 7 * n - 3, 6),
+    "lp_pool1d": lambda x, n: F.lp_pool1d(SQUARE.sin()[None], 2, n - 4),
+    "lp_pool2d": lambda x, n: F.lp_pool2d(SQUARE.sin()[None], 2, (n - 4, 2), n - 3),
+    "adaptive_max_pool3d": lambda x, n: F.adaptive_max_pool3d(
+        SQUARE.sin().reshape(1, 4, 10, 10), (2, n - 3, 3), True
+    ),
+    "local_response_norm": lambda x, n: F.local_response_norm(SQUARE.sin()[None], n),
+    "take_along_dim": lambda x, n: x.expand(3, n).take_along_dim(x.argsort()[None], 1),
+    "combinations": lambda x, n: torch.combinations(x),
+    "combinations of three": lambda x, n: torch.combinations(x, 3, True),
+    "gradient": lambda x, n: torch.gradient(x.outer(x), spacing=2.0),
+    "half as large": lambda x, n: F.interpolate(x.expand(1, 2, n), scale_factor=0.5),
+    "larger by a half": lambda x, n: F.interpolate(
+        x.outer(x)[None, None], scale_factor=1.5, mode="bilinear"
+    ),
+    "larger by a half, recomputed": lambda x, n: F.interpolate(
+        x.outer(x)[None, None], scale_factor=1.5, mode="bicubic", recompute_scale_factor=True
+    ),
+    "likelihood of a normal": lambda x, n: F.gaussian_nll_loss(x, x + 1, x.abs()),
+    "margins of labels": lambda x, n: F.multilabel_margin_loss(
+        x[:, None].expand(n, 4).sin(), torch.tensor([[1, 2, -1, 0]]).expand(n, 4)
+    ),
 }
+
+
+def istft(x: Tensor, n: int, length: int | None = None, wide: int = 8) -> Tensor:
+    window = torch.hann_window(wide)
+    found = torch.stft(x, 8, 2, wide, window, return_complex=True)
+    return torch.istft(found, 8, 2, wide, window, length=x.shape[-1] if length is None else length)
 
 
 def judged(case: Case, backend: str, by_shape: bool) -> None:
@@ -138,6 +167,11 @@ def judged(case: Case, backend: str, by_shape: bool) -> None:
 @pytest.mark.parametrize("name", MADE | SHAPED)
 def test_a_size_as_an_argument_stays_open(name: str, backend: str, by_shape: bool) -> None:
     judged((MADE | SHAPED)[name], backend, by_shape)
+
+
+@pytest.mark.parametrize("name", ["margins of labels", "larger by a half", "istft, some of it"])
+def test_operators_of_open_sizes_compute_as_eager_without_decompositions(name: str) -> None:
+    judged(SHAPED[name], "aot_eager", True)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ def compiling() -> Iterator[None]:
 
 
 _FORMS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+#: operators whose form is wrong: it counts labels after the end of a row of them
+_WRONG = (torch.ops.aten.multilabel_margin_loss_forward.default,)
 _withheld: dict[Any, dict[Any, Any]] = {}
 _uses: Counter[Any] = Counter()
 _holding = threading.Lock()
@@ -77,16 +79,17 @@ def python_dispatcher(decomposed: Container[Any] = ()) -> Iterator[None]:
     The forms are torch's, one table for the process: those are put aside while any thread is
     inside, and put back by the last one.
     """
-    apart = [each for each in operators_with_python_forms() if each in decomposed]
-    resizing = {each: of for each, of in resizing_operators().items() if of in decomposed}
+    forms = operators_with_python_forms()
+    apart = [each for each in forms if each in decomposed or each in _WRONG]
+    resizing = resizing_operators()
     with _holding:
         for operator in (*apart, *resizing):
             _uses[operator] += 1
             if _uses[operator] == 1:
-                forms = operator.py_kernels
-                _withheld[operator] = {key: forms.pop(key) for key in _FORMS if key in forms}
+                own = operator.py_kernels
+                _withheld[operator] = {key: own.pop(key) for key in _FORMS if key in own}
                 if operator in resizing:
-                    forms.update(dict.fromkeys(_FORMS, _resizing(resizing[operator])))
+                    own.update(dict.fromkeys(_FORMS, _resizing(resizing[operator])))
                 operator._dispatch_cache.clear()
     try:
         with torch._C._EnablePythonDispatcher():
@@ -134,6 +137,12 @@ def resizing_operators() -> Mapping[Any, Any]:
     return {each.vec: each.default for each in packets}
 
 
+def _times(size: Any, factor: float) -> Any:
+    """A size times a factor, rounded down; in whole numbers where the product is exact."""
+    times, parts = float(factor).as_integer_ratio()
+    return size * times // parts if parts < 2**20 else torch.sym_int(size * factor)
+
+
 def _resizing(operator: Any) -> Callable[..., Any]:
     """What eager computes of the overload by factors: the sizes, for the operator."""
 
@@ -143,10 +152,7 @@ def _resizing(operator: Any) -> Callable[..., Any]:
             raise RuntimeError("Must specify exactly one of output_size and scale_factors")
         spatial = x.shape[2:]
         if size is None:
-            size = [
-                n * int(by) if by == int(by) else torch.sym_int(n * by)
-                for n, by in zip(spatial, factors, strict=True)
-            ]
+            size = [_times(n, by) for n, by in zip(spatial, factors, strict=True)]
         return operator(x, size, *flags, *(factors or [None] * len(spatial)))
 
     return form

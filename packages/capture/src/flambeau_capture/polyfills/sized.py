@@ -6,6 +6,7 @@ arithmetic is that of torch's own, in its order.
 
 from __future__ import annotations
 
+import itertools
 import math
 import types
 from typing import Any
@@ -455,25 +456,16 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     every = torch.arange(n, device=input.device)
     grids = torch.meshgrid([every] * r, indexing="ij")
     chosen = torch.ones([n] * r, dtype=torch.bool, device=input.device)
-    for one, other in zip(grids, grids[1:]):
+    for one, other in itertools.pairwise(grids):
         chosen = chosen & (one <= other if with_replacement else one < other)
     return input[torch.nonzero_static(chosen, size=total)]
-
-
-def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
-    rows = torch.nn.functional.conv1d(
-        input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad
-    )
-    return rows.permute(2, 0, 1).contiguous()
 
 
 def native_channel_shuffle(input: Any, groups: int) -> Any:
     return torch.channel_shuffle(input, groups)
 
 
-def gradient(
-    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
-) -> tuple[Any, ...]:
+def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
     """Differences to both sides, at the ends to one."""
     dims = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
     if edge_order != 1 or not isinstance(spacing, int | float):
@@ -525,7 +517,6 @@ FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     },
     "take_along_dim": (take_along_dim, ("input", "indices")),
     "combinations": (combinations, ()),
-    "conv_tbc": (conv_tbc, ("input", "weight")),
     "gradient": (gradient, ("input",)),
     "native_channel_shuffle": (native_channel_shuffle, ("input",)),
 }

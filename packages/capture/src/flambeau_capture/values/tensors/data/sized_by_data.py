@@ -123,26 +123,69 @@ def pad(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     return None
 
 
+#: factors, and parts of one, below which a product with a size is exact
+_LARGEST_FACTOR = 2**20
+
+
 def interpolate(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`scale_factor=n` by an integer that data decides: to sizes that are as many times larger,
-    which kernels compute with the same quotient."""
+    which kernels compute with the same quotient. By a factor of open sizes, too: to sizes in whole
+    numbers, which guards can say."""
     names = "input", "size", "scale_factor"
     given = dict(zip(names, args)) | dict(kwargs)
-    x, factor = given.get("input"), given.pop("scale_factor", None)
-    if not isinstance(x, TensorValue) or not isinstance(factor, SymbolValue):
+    x, factor = given.pop("input", None), given.pop("scale_factor", None)
+    if not isinstance(x, TensorValue) or factor is None or len(args) > len(names):
         return None
-    if len(args) > len(names) or factor.cls is not int:
+    size, constant = given.pop("size", None), type(factor) is Constant
+    recomputed = given.pop("recompute_scale_factor", Constant(None)).as_python()
+    times, parts = factor, 1
+    if constant:
+        plain = factor.cls in (int, float) and (size is None or is_none(size))
+        if not plain or not _is_open(x) or not 0 < factor.as_python() < _LARGEST_FACTOR:
+            return None
+        count, parts = float(factor.as_python()).as_integer_ratio()
+        if parts >= _LARGEST_FACTOR:
+            return None
+        times = Constant(count)
+    elif not isinstance(factor, SymbolValue) or factor.cls is not int:
         return None
     if is_by_data(factor) and not checked(tx, ">", factor, "a scale"):
         return None
-    sizes = [symbol_operator(tx, "*", symbol_value(tx, n), factor) for n in x.fake.shape[2:]]
-    found = [size for size in sizes if size is not None]
-    if len(found) < len(sizes):
+    found: list[Value] = []
+    for each in x.fake.shape[2:]:
+        larger = symbol_operator(tx, "*", symbol_value(tx, each), times)
+        divided = None if larger is None else symbol_operator(tx, "//", larger, Constant(parts))
+        if divided is None:
+            return None
+        found.append(divided)
+    mode = given.get("mode", Constant("nearest")).as_python()
+    if not constant or recomputed or mode == "area":
+        fn = torch.nn.functional.interpolate
+        return graph_call(tx, "call_function", fn, [x, ListValue(found)], given)
+    aligned = given.get("align_corners", Constant(None)).as_python()
+    wide = given.get("antialias", Constant(False)).as_python()
+    resampled = _RESAMPLED.get((mode, len(found)))
+    wide = wide or torch.are_deterministic_algorithms_enabled()  # which has other formulas
+    if resampled is None or wide or (mode in _NEAREST and aligned is not None):
         return None
-    rest = {key: value for key, value in given.items() if key not in ("input", "size")}
-    rest.pop("recompute_scale_factor", None)
-    fn = torch.nn.functional.interpolate
-    return graph_call(tx, "call_function", fn, [x, ListValue(found)], rest)
+    rest = [] if mode in _NEAREST else [Constant(bool(aligned))]
+    factors = [Constant(float(factor.as_python()))] * len(found)
+    return graph_call(tx, "call_function", resampled, [x, ListValue(found), *rest, *factors], {})
+
+
+_NEAREST = {"nearest": "upsample_nearest", "nearest-exact": "_upsample_nearest_exact"}
+#: by mode and number of sides
+_RESAMPLED: Mapping[tuple[str, int], Any] = {
+    **{
+        (mode, sides): getattr(torch.ops.aten, f"{name}{sides}d").default
+        for mode, name in _NEAREST.items()
+        for sides in (1, 2, 3)
+    },
+    ("linear", 1): torch.ops.aten.upsample_linear1d.default,
+    ("bilinear", 2): torch.ops.aten.upsample_bilinear2d.default,
+    ("bicubic", 2): torch.ops.aten.upsample_bicubic2d.default,
+    ("trilinear", 3): torch.ops.aten.upsample_trilinear3d.default,
+}
 
 
 def pad_sequence(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
