@@ -236,15 +236,16 @@ def _by_strides(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _order(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The dimensions from the outermost in memory; None: they are not dense in any order."""
-    sizes = [compat.size_hint(size) for size in tensor.shape]
-    steps = [compat.size_hint(step) for step in tensor.stride()]
+    """The dimensions from the outermost in memory; None: they are not dense in one order at all
+    sizes that the graph is for."""
+    sizes, steps = (map(compat.size_expression, each) for each in (tensor.shape, tensor.stride()))
+    known = [*zip(sizes, steps, strict=True)]
     order = _by_strides(tensor)
     wanted = 1
-    for dim in reversed(order):
-        if sizes[dim] != 1 and steps[dim] != wanted:
+    for size, step in map(known.__getitem__, reversed(order)):
+        if size != 1 and step != wanted:
             return None
-        wanted *= max(sizes[dim], 1)
+        wanted *= size or 1
     return order
 
 

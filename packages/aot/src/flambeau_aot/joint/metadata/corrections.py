@@ -185,9 +185,28 @@ def _prelu(args: Args, device: torch.device) -> Corrected:
     return {0: KernelCorrection(laid=lay)}
 
 
-def _reduced(args: Args, device: torch.device) -> Corrected:
-    """Row-major where nothing is left."""
-    return {0: KernelCorrection(laid=lambda shape: contiguous(shape) if 0 in shape else None)}
+def _empty_in_rows(*places: int) -> Correction:
+    """Results that are row-major where they have no elements."""
+    told = KernelCorrection(laid=lambda shape: contiguous(shape) if 0 in shape else None)
+    return lambda args, device: dict.fromkeys(places, told)
+
+
+def _as_negated(args: Args, device: torch.device) -> Corrected:
+    """Laid out by the one operand, as torch's iterator over elements does."""
+    return {0: KernelCorrection(laid=_as_made(torch.neg, args[0]))}
+
+
+def _angle(args: Args, device: torch.device) -> Corrected:
+    """That of complex numbers is row-major."""
+    return _in_rows(0)(args, device) if args[0].is_complex() else {}
+
+
+def _isinf(args: Args, device: torch.device) -> Corrected:
+    """A comparison of the modulus; that of whole numbers is made like them."""
+    x = args[0]
+    if x.is_complex() or not x.is_floating_point():
+        return {} if x.is_complex() else _like(0)(args, device)
+    return {0: KernelCorrection(laid=_as_made(lambda x: torch.eq(x.abs(), 1), x))}
 
 
 def _huber_loss(args: Args, device: torch.device) -> Corrected:
@@ -361,7 +380,11 @@ def _batch_norm_slope(args: Args, device: torch.device) -> Corrected:
     return _in_format_of(1)(args, device)
 
 
-_ROWS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backward"
+_ROWS = (
+    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backward tril triu"
+    " _log_softmax"
+)
+_REDUCTIONS = "sum mean amin amax prod var std col2im"
 _OPERANDS = (
     "hardswish_backward hardtanh_backward logit_backward xlogy"
     " special_xlog1py copysign div floor_divide heaviside logaddexp logaddexp2"
@@ -388,6 +411,10 @@ CORRECTIONS: dict[str, Correction] = {
     **{f"aten::{name}_scatter": _scattered for name in ("slice", "select", "diagonal")},
     "aten::_reshape_alias": lambda args, device: {0: KernelCorrection(stride=args[2])},
     "aten::elu_backward": _by_operands(0, 5),
+    "aten::rsub": _by_operands(1, 0),
+    "aten::hardswish": _as_negated,
+    "aten::isinf": _isinf,
+    "aten::angle": _angle,
     "aten::leaky_relu_backward": _by_operands(1, 0),
     "aten::threshold_backward": _by_operands(1, 0),
     "aten::native_layer_norm_backward": _in_rows(0, 1, 2),
@@ -398,6 +425,7 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::_cdist_backward": _distance_slope,
     "aten::replication_pad2d_backward": _in_format_of(1, only="cpu"),
     "aten::channel_shuffle": _shuffled,
+    "aten::pixel_unshuffle": _shuffled,
     "aten::max_unpool2d": _in_format_of(0, only="cpu"),
     "aten::upsample_bilinear2d": _in_format_of(0),
     "aten::upsample_bicubic2d": _in_format_of(0),
@@ -407,7 +435,8 @@ CORRECTIONS: dict[str, Correction] = {
     "aten::pow": _power,
     "aten::addr": _outer_product,
     "aten::huber_loss": _huber_loss,
-    **{f"aten::{name}": _reduced for name in ("sum", "mean")},
+    **{f"aten::{name}": _empty_in_rows(0) for name in _REDUCTIONS.split()},
+    **{f"aten::{name}": _empty_in_rows(0, 1) for name in ("aminmax", "var_mean", "std_mean")},
     "aten::linalg_vector_norm": _in_rows(0),
     "aten::abs": _modulus,
     "aten::_prelu_kernel": _prelu,

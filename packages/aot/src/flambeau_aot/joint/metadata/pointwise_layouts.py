@@ -26,6 +26,7 @@ _OTHERWISE = frozenset(f"aten::{name}" for name in _BY_OTHER_RULES.split())
 """Operators that make their result by another rule, or by several operators."""
 
 _CHANNELS_LAST = (1, 3, 2, 0)
+_HALF = {torch.bfloat16, torch.float16}  # of one that is repeated the description is row-major
 _NUMBER_ASIDE = ("aten::lerp", "aten::pow")
 
 
@@ -61,10 +62,11 @@ def by_operands(
             return None
         known = by_operands([*map(in_this_compile, given)], [*map(hint, shape)], dtypes, wrapped)
         return None if known is None else _in_every_call(known, shape)
-    if all(n > 1 for x in given for n in x.shape) or not shape:
+    own = {x.dtype for x in given if x.dim()}
+    repeats = _HALF & own and any(0 in x.stride() for x in given)
+    if not shape or (not repeats and all(n > 1 for x in given for n in x.shape)):
         return None
-    dtypes = {x.dtype for x in given if x.dim()} | dtypes
-    if len(dtypes - {torch.bool}) > 1 and not all(
+    if len((own - {torch.bool} or own) | (dtypes - {torch.bool})) > 1 and not all(
         is_dense(tuple(x.shape), tuple(x.stride())) for x in given
     ):
         return None  # they may be converted first

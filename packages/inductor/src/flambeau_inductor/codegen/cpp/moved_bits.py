@@ -61,7 +61,7 @@ def _transposes(loop: Loop) -> bool:
     """Whether it is read across the lanes: squares of float32 are transposed."""
     lanes = loop.x[-1].var if loop.x else ""
     loads = [i for i in loop.body if isinstance(i, Load)]
-    return any(abs(i.index.coefficient(lanes) or 0) > 1 for i in loads)
+    return any(i.index.coefficient(lanes) not in (None, -1, 0, 1) for i in loads)
 
 
 def _bits(value: Scalar, dtype: torch.dtype) -> int:

@@ -48,6 +48,12 @@ def _without_ones(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
     return ctx.view(a, shape, index)
 
 
+def _of_one(ctx: Context, kind: str, a: Node) -> Node:
+    """A reduction or scan of single elements. A sum begins with 0: that of -0 is 0."""
+    begins = "sum" in kind and a.dtype.is_floating_point
+    return ctx.point("add", (a, ctx.like(0.0, a))) if begins else ctx.point("clone", (a,))
+
+
 @rule(*KINDS)
 def reduce(ctx: Context, name: str, a: Node, dims: Sequence[int]) -> Node:
     if a.dtype.is_complex:
@@ -58,7 +64,7 @@ def reduce(ctx: Context, name: str, a: Node, dims: Sequence[int]) -> Node:
     if decide_equal(count, 0) and empty is not None:
         return ctx.literal(empty, shape, a.dtype, a.device)
     if decide_equal(count, 1):
-        return ctx.point("clone", (_without_ones(ctx, a, dims),))
+        return _of_one(ctx, kind, _without_ones(ctx, a, dims))
     if a.dtype == torch.bool:
         kind = {"max": "any", "min": "all", "sum": "any", "prod": "all"}.get(kind, kind)
     narrow = kind in ("sum", "prod") and a.dtype in HALF
@@ -85,7 +91,7 @@ def var_mean(ctx: Context, a: Node, dims: Sequence[int], *, correction: float) -
         return nothing, ctx.point("clone", (nothing,))
     wide = ctx.cast(a, torch.float32) if a.dtype in HALF else a
     if decide_equal(count, 1):
-        mean = ctx.point("clone", (_without_ones(ctx, wide, dims),))
+        mean = _of_one(ctx, "sum", _without_ones(ctx, wide, dims))
         squares = ctx.point("sub", (mean, mean))
     else:
         parts = (Reduction("welford", wide, tuple(dims), part) for part in (0, 1))
@@ -126,7 +132,7 @@ def scan(ctx: Context, name: str, a: Node, dim: int) -> Lowered:
         kwargs = (("dtype", a.dtype),)
         return single(ctx.call(LIBRARY[SCANS[name]], (a, dim), kwargs, out=True))
     if decide_equal(a.numel, 0) or decide_equal(a.shape[dim], 1):
-        return ctx.point("clone", (a,))
+        return _of_one(ctx, SCANS[name], a)
     wide = {torch.float32: torch.float64, **dict.fromkeys(HALF, torch.float32)}
     base = ctx.cast(a, wide.get(a.dtype, a.dtype))
     return ctx.node(a.shape, a.dtype, a.device, TensorScan(SCANS[name], base, dim))

@@ -74,12 +74,19 @@ for _kind, _name in enumerate(("bilinear", "bicubic", "lanczos")):
     _register_antialias(f"_upsample_{_name}2d_aa", _kind)
 
 
+def _nothing_moved(x: Tensor) -> Tensor:
+    """Without elements the argument: of its sizes, as it lies."""
+    return e.with_strides(p.clone(x), x.stride())
+
+
 @decomposition(aten.pixel_unshuffle.default)
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """[..., C, H r, W r] to [..., C r r, H, W]."""
     r, (*lead, c, h, w) = downscale_factor, x.shape
     if h % r or w % r:
         raise RuntimeError(f"pixel_unshuffle: {h} by {w} is not divisible by {r}")
+    if e.no_elements(x.shape):
+        return _nothing_moved(x)
     n = len(lead)
     split = p.reshape(x, [*lead, c, h // r, r, w // r, r])
     order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
@@ -97,6 +104,8 @@ _NO_VIEW = (
 def channel_shuffle(x: Tensor, groups: Size) -> Tensor:
     """Row-major on a GPU, of what has a view of groups of channels and one of all places."""
     n, c, *rest = x.shape
+    if e.no_elements(x.shape):
+        return _nothing_moved(x)
     grouped = [n, groups, c // groups]
     if e.on_gpu(x) and view_strides(tuple(x.shape), x.stride(), [*grouped, product(rest)]) is None:
         raise RuntimeError(_NO_VIEW)

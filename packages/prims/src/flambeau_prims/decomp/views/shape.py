@@ -235,7 +235,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     """[..., C r r, H, W] to [..., C, H r, W r]."""
     r = upscale_factor
     if r == 1:
-        return p.clone(x) if e.on_gpu(x) else e.in_image_format(x, x)
+        return p.clone(x) if e.on_gpu(x) else e.in_image_format(x, p.clone(x))
     *batch, channels, height, width = x.shape
     split = p.reshape(x, [*batch, channels // (r * r), r, r, height, width])
     n = len(batch)
