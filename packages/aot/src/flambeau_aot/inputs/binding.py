@@ -157,12 +157,15 @@ def parts_of(plan: InputPlan, values: Sequence[torch.Tensor]) -> list[SyntheticB
     for index, merged in enumerate(plan.merged):
         whole = values[first + index]
         roots: dict[tuple[int, bool], torch.Tensor] = {}
+        viewed = {member.counter for member in merged.members if member.recorded or member.whole}
         for member in merged.members:
             view = member.recorded or member.whole
             kind = (member.counter, view)
             # A detached view is made without autograd too: writing through views of a strided
-            # view of another view is more than functionalization follows.
-            root = roots.setdefault(kind, whole if view else whole.data)
+            # view of another view is more than functionalization follows. One that shares the
+            # counter of views does here: autograd is to see writes to what it has saved.
+            alone = whole.detach() if member.counter in viewed else whole.data
+            root = roots.setdefault(kind, whole if view else alone)
             if member.whole:
                 part = root
             else:

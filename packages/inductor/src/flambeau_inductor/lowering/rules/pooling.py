@@ -185,7 +185,7 @@ def avg_pool(ctx: Context, a: Node, *geometry: Any) -> Lowered:
     wide = a.dtype if a.dtype.itemsize >= 4 else torch.float32
     zero = ctx.literal(0.0, shape, a.dtype, a.device)
     values = (ctx.cast(element(ctx, a, windows, shape, o, zero), wide) for o in windows.offsets())
-    total = reduce(lambda x, y: ctx.point("add", (x, y)), values)
+    total = reduce(lambda x, y: ctx.point("add", (x, y)), values, ctx.cast(zero, wide))
     if divisor is not None:
         count = ctx.like(float(divisor), total)
     else:
