@@ -49,8 +49,9 @@ RESULTS = {
     "sum": (
         "torch.Tensor", "return torch.stack([total])",  # no view: writes to one are refused
     ),
-    "t": (
-        "torch.Tensor", "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1",
+    "t": (  # no view, of which eager raises where it is written to
+        "torch.Tensor",
+        "return ({a} + 1).t().contiguous().t().clone() if {a}.dim() == 2 else {a} + 1",
     ),
 }  # fmt: skip
 #: a fake lays its results out as the operator does, dimensions of one too
@@ -60,7 +61,7 @@ FAKES = {
     "pair": "return {a} * 2, torch.empty_like({a})",
     "list": "return [{a} + 1, {a} * 3]",
     "sum": "return {a}.new_empty(1)",
-    "t": "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1",
+    "t": "return ({a} + 1).t().contiguous().t().clone() if {a}.dim() == 2 else {a} + 1",
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""Writes to memory that autograd has saved, by way of another argument that covers it: they raise in
-the backward pass where eager's arguments share a version counter, and nowhere else."""
+"""Writes to memory that autograd has saved, by another argument that covers it: they raise in the
+backward pass where eager's arguments share a version counter, and nowhere else."""
 
 from __future__ import annotations
 
