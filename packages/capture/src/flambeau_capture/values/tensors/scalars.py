@@ -17,7 +17,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.graph.builder import CopiedTensor
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
@@ -173,7 +173,10 @@ def select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     if isinstance(position, TensorValue):
         picked = _pick(tx, kept, dim, position)
         return _by_number(tx, name, args[0], keys, found) if picked is None else picked
-    return graph_call(tx, "call_method", "select", [kept, Constant(dim), position], {})
+    try:
+        return graph_call(tx, "call_method", "select", [kept, Constant(dim), position], {})
+    except UserError:
+        return None  # a place that there is not: what reads by a key has words of its own
 
 
 def _separately(
