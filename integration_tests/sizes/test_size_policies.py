@@ -144,6 +144,16 @@ def test_what_cannot_be_cut_exactly_is_not_padded(name: str) -> None:
     assert why in told and "not padded" in str(report)
 
 
+def test_a_result_that_is_dense_at_some_sizes_alone_is_not_padded() -> None:
+    sizes = {"x": {0: Bucket(pad=0), 1: "open"}}
+    compiled = flambeau.compile(lambda x: (x * 2)[:, :5], sizes=sizes, backend="eager")
+    with pytest.warns(flambeau.FlambeauWarning, match="gaps or overlaps"):
+        for shape in ((5, 5), (6, 8), (7, 4)):
+            x = torch.rand(shape)
+            found, expected = compiled(x), (x * 2)[:, :5]
+            assert torch.equal(found, expected) and found.stride() == expected.stride()
+
+
 def test_a_function_with_a_break_is_not_padded() -> None:
     def fn(x: Tensor) -> Tensor:
         y = x * 2

@@ -1,4 +1,4 @@
-"""A position out of bounds that is an open number: the words of eager, which name the key's place."""
+"""An open position out of bounds: the words are eager's, which name the key's place."""
 
 from __future__ import annotations
 

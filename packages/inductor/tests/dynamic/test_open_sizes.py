@@ -142,6 +142,17 @@ def test_three_dimensions(function: Function, kernels: str) -> None:
     check(function, SAME if kernels == "cpp" else [*SAME[:2], SAME[3]], kernels)
 
 
+def test_halves_are_moved_along_an_open_stride() -> None:
+    def moved(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.cat((x, y, x), 1), y.t().clone(memory_format=torch.contiguous_format)
+
+    for dtype in (torch.bfloat16, torch.float16):
+        given = [torch.randn(5, 11).to(dtype)[:, 1::2], torch.randn(5, 5).to(dtype)]
+        call, _ = compiled(moved, given, "cpp")
+        for got, want in zip(call(list(given)), moved(*given), strict=True):
+            assert torch.equal(got, want) and got.stride() == want.stride()
+
+
 def test_two_inputs_that_share_a_size() -> None:
     shapes = [[(4, 8), (4, 5)], [(3, 8), (3, 5)], [(100, 8), (100, 5)]]
     check(lambda x, y: torch.cat([x, y], 1).exp().sum(1) + x.mean(1), shapes)
