@@ -1,7 +1,7 @@
 """The strides that torch's iterator over elements gives to a result.
 
 In: the operands of a pointwise operator. Out: the strides of its result, where they have dimensions
-of one element or none, of which descriptions without data say something else.
+of one element or none, or are repeated halves, of which descriptions without data say other ones.
 Invariant: nothing is said of sizes that data decide, nor of operands that a kernel copies before;
 an open size that is one or none in this compile is one or none in every call.
 """
