@@ -184,6 +184,11 @@ for _operator, _python in _SAME_IN_PYTHON.items():
 breaks("FB0025", scanning.refuse)
 
 
+@handles(attention.flex.create_mask, action=Action.POLYFILL, python=attention.create_mask)
+def _mask(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.call_python(attention.create_mask, args, kwargs)
+
+
 def _calling(
     tx: Tracer, fn: Value, given: Callable[[GraphBuilder], list[Value]]
 ) -> Callable[[GraphBuilder], Value]:
