@@ -1,8 +1,8 @@
-"""Polyfill of the operator that `flex_attention` calls, by all scores.
+"""Polyfills of the operator that `flex_attention` calls, by all scores, and of its masks.
 
-In, out: what the operator takes and gives. Invariant: products, the change of the scores and the
-softmax are in the precision that eager has for them, and the result is laid out in the order of the
-query's dimensions, the last one innermost.
+In, out: what the functions of the same name take and give. Invariant: products, the change of the
+scores and the softmax are in the precision that eager has for them, and the result is laid out in
+the order of the query's dimensions, the last one innermost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import flex_attention as flex
 from torch.overrides import TorchFunctionMode
 
 
@@ -63,6 +64,25 @@ def flex_attention(
     laid = result.permute(order).contiguous()
     back = [order.index(dim) for dim in range(4)]
     return laid.permute(back), total / math.log(2), largest / math.log(2)
+
+
+def create_mask(
+    mod_fn: Callable[..., Tensor],
+    B: int | None,
+    H: int | None,
+    Q_LEN: int,
+    KV_LEN: int,
+    device: Any = None,
+) -> Tensor:
+    """Which scores are kept: what a mask says, or all that a change of scores leaves finite."""
+    if device is None:
+        device = torch.accelerator.current_accelerator() or "cpu"
+    sizes = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
+    at = [torch.arange(size, device=device) for size in sizes]
+    with IndexedByTensors():
+        if flex._get_mod_type(mod_fn) == flex._ModificationType.MASK_MOD:
+            return _on_each(mod_fn, (), 0)(*at)
+        return ~torch.isneginf(_on_each(mod_fn, (0,), 0)(torch.zeros(sizes, device=device), *at))
 
 
 def _on_each(fn: Callable[..., Tensor], first: tuple[int, ...], more: int) -> Callable[..., Tensor]:

@@ -82,6 +82,23 @@ def test_functionalized_functions(name):
     assert len(compiler_of(plain).records.breaks) == (name == "gives what it writes")
 
 
+def test_effects_happen_once():
+    """The function is looked at before it is a part of the graph."""
+
+    def call(a):
+        numbers, seen = iter(range(9)), []
+
+        def fn(t):
+            seen.append(next(numbers))
+            return t * (1 + len(seen))
+
+        return functionalize(fn)(a), next(numbers), seen
+
+    compiled = fc.compile(call, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(torch.ones(2)), call(torch.ones(2)))
+
+
 def test_why_a_transform_was_left_to_python():
     """What it calls, which runs as it is, is reported with the end of the graph that led there."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn.attention.flex_attention import create_mask
 from torch.utils import checkpoint as _checkpoint
 from torch.utils._pytree import tree_map
 
@@ -182,6 +183,11 @@ for _operator, _python in _SAME_IN_PYTHON.items():
     handles(_called, action=Action.POLYFILL, python=_python)(_in_python)
 
 breaks("FB0025", scanning.refuse)
+
+
+@handles(create_mask, action=Action.POLYFILL, python=attention.create_mask)
+def _mask(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.call_python(attention.create_mask, args, kwargs)
 
 
 def _calling(

@@ -28,6 +28,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.graph.builder import GraphBuilder
 from flambeau_capture.graph.functions import (
     TRANSFORMS,
+    Body,
     applied_call,
     jvp_call,
     linear_call,
@@ -79,11 +80,14 @@ class TransformValue(Value):
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if kwargs:
             raise Break("FB0005", f"call of {self.describe()} with keyword arguments")
+        before = _changes(tx)
         body, given, shapes = capture_call(tx, self.describe(), self.fn, args)
         options = tuple(self.options.items())
         head = (self.kind, body.node, places(shapes), options, len(given))
         nodes = [*(value.node for value in given), *body.lifted]
         if self.kind == "functionalize":  # whoever traces the graph frees it of writes
+            if _changes(tx) != before:
+                raise Break(_REASON, f"{self.describe()}, which has effects")
             if tx.graph.outer is not None and "mutations_and_views" in self.options.values():
                 raise Break(_REASON, f"{self.describe()} without views, inside of a transform")
             run_call(tx, _must_be_plain, fx.node.map_arg((*head, *nodes), tx.graph.localize), {})
@@ -96,24 +100,28 @@ class TransformValue(Value):
 
 
 def _must_be_plain(
-    kind: str, body: fx.GraphModule, shape: Any, options: Any, count: int, *tensors: Tensor
+    kind: str, body: Body, shape: Any, options: Any, count: int, *tensors: Tensor
 ) -> None:
     """A graph break where `functionalize` answers tensors of other layouts than the function, or
     that share memory otherwise: with an argument that was written to, or through a view."""
-    made = [
-        torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in tensors
-    ]
-    if len({t.untyped_storage()._cdata for t in tensors}) < len(tensors):
+    given = [tensor for tensor in tensors if isinstance(tensor, Tensor)]  # no open numbers
+    if len({tensor.untyped_storage()._cdata for tensor in given}) < len(given):
         raise Break(_REASON, "torch.func.functionalize of arguments that share memory")
+    made: list[Any] = [
+        torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
+        if isinstance(t, Tensor)
+        else t
+        for t in tensors
+    ]
 
     def facts(result: Any) -> list[Any]:
-        known = [*made, *(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))]
+        known = [leaf for leaf in (*made, *tree_leaves(result)) if isinstance(leaf, Tensor)]
         same = [next(n for n, one in enumerate(known) if one is leaf) for leaf in known]
         stored = [leaf.untyped_storage()._cdata for leaf in known]
         laid = [(leaf.stride(), leaf.storage_offset()) for leaf in known]
         return [same, list(map(stored.index, stored)), laid]
 
-    plain = body(*(tensor for tensor in made))
+    plain = body(*made)
     if facts(plain) != facts(transform_call(kind, body, shape, options, count, *made)):
         raise Break(
             _REASON, "torch.func.functionalize, of which the results are laid out otherwise"
