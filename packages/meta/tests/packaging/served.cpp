@@ -1,5 +1,6 @@
 // served FOLDER...: in each, net.flambeau is called with each in-K.pt, a list of tensors; what it gives
-// is written to out-K.pt, what it refuses to out-K.txt.
+// is written to out-K.pt, what it refuses to out-K.txt. With a file first-of-second, the memory of the
+// first argument is that in which the second begins.
 #include <flambeau/package.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
@@ -17,6 +18,9 @@ static void call(const flambeau::Package& net, const std::string& folder, int k)
   const c10::IValue given = torch::jit::pickle_load(read(folder + "/in-" + number + ".pt"));
   std::vector<at::Tensor> arguments;
   for (const c10::IValue& each : given.toListRef()) arguments.push_back(each.toTensor());
+  if (std::ifstream(folder + "/first-of-second")) {
+    arguments[0] = arguments[1].flatten().narrow(0, 0, arguments[0].numel()).view_as(arguments[0]);
+  }
   try {
     const std::vector<char> made = torch::jit::pickle_save(net(arguments));
     std::ofstream(folder + "/out-" + number + ".pt", std::ios::binary).write(made.data(), made.size());

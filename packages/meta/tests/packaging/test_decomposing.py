@@ -119,6 +119,12 @@ def test_a_decomposed_program_does_what_the_program_does(program, table, tmp_pat
     found.validate()
 
 
+def test_a_recurrent_layer_is_decomposed_in_a_process_that_goes_on():
+    net, x = torch.nn.LSTM(4, 5, batch_first=True), torch.randn(2, 3, 4)
+    found = flambeau.export(net, x).run_decompositions(flambeau_prims.decompositions())
+    torch.testing.assert_close(found(x), net(x))
+
+
 def test_the_names_of_an_exported_program_are_those_of_its_module():
     net = Net(counting)
     exported = flambeau.export(net, torch.randn(3, 4))

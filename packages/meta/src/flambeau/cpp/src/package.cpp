@@ -206,7 +206,7 @@ struct Package::Parts {
   }
 
   // What is written is written when all is read: no other input may show it.
-  void apart(const std::vector<IValue>& inputs) const {
+  void refuse_shared(const std::vector<IValue>& inputs) const {
     for (size_t place : written) {
       const auto [begin, end] = bytes_of(inputs.at(place).toTensor());
       for (size_t other = 0; other < inputs.size(); other++) {
@@ -314,7 +314,7 @@ std::vector<at::Tensor> Package::operator()(const std::vector<at::Tensor>& argum
       case Input::stride: inputs.emplace_back(arguments[each.number].stride(each.dim)); break;
     }
   }
-  parts_->apart(inputs);
+  parts_->refuse_shared(inputs);
   const std::vector<IValue> made = parts_->program->run(inputs);
   std::vector<at::Tensor> results;
   for (size_t place : parts_->results) results.push_back(made.at(place).toTensor());
