@@ -286,7 +286,9 @@ def computes_in(target: Any, result: Any) -> torch.dtype | None:
     if target not in _NARROW:
         return None
     kind = result.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
 
 
 def narrow_gathers(graph: fx.Graph) -> None:
