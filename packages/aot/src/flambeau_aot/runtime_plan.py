@@ -81,6 +81,11 @@ class Member:
     whole: bool
     counter: int
 
+    @property
+    def is_view(self) -> bool:
+        """Whether autograd knows that it shows the base, or part of it."""
+        return self.recorded or self.whole
+
 
 @dataclass(frozen=True)
 class Merged:

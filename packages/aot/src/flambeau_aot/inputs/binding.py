@@ -157,15 +157,15 @@ def parts_of(plan: InputPlan, values: Sequence[torch.Tensor]) -> list[SyntheticB
     for index, merged in enumerate(plan.merged):
         whole = values[first + index]
         roots: dict[tuple[int, bool], torch.Tensor] = {}
-        viewed = {member.counter for member in merged.members if member.recorded or member.whole}
+        viewed = {member.counter for member in merged.members if member.is_view}
         for member in merged.members:
-            view = member.recorded or member.whole
+            view = member.is_view
             kind = (member.counter, view)
-            # A detached view is made without autograd too: writing through views of a strided
-            # view of another view is more than functionalization follows. One that shares the
-            # counter of views does here: autograd is to see writes to what it has saved.
-            alone = whole.detach() if member.counter in viewed else whole.data
-            root = roots.setdefault(kind, whole if view else alone)
+            # A detached view is made without autograd too. One that shares the counter of views does
+            # here: autograd is to see writes to what it has saved. It is detached last, for writing
+            # through a strided view of another view is more than functionalization follows.
+            shared = not view and member.counter in viewed
+            root = roots.setdefault(kind, whole if view or shared else whole.data)
             if member.whole:
                 part = root
             else:
@@ -173,6 +173,7 @@ def parts_of(plan: InputPlan, values: Sequence[torch.Tensor]) -> list[SyntheticB
                 with torch.set_grad_enabled(member.recorded or not root.requires_grad):
                     offset = member.offset - (0 if merged.own else merged.offset)
                     part = root.as_strided(member.size, member.stride, offset)
+                part = part.detach() if shared else part
             parts.append(
                 SyntheticBaseView(
                     first + index,

@@ -81,7 +81,7 @@ def base_for(merged: Merged, args: Sequence[object]) -> torch.Tensor:
         assert isinstance(tensor, torch.Tensor)
         if storage_key(tensor) != key or tensor.storage_offset() != member.offset:
             raise AliasingChanged(f"argument {member.position} lies elsewhere than when traced")
-        if merged.own and (member.recorded or member.whole):
+        if merged.own and member.is_view:
             if base is not None and base_of(tensor) is not base:
                 raise AliasingChanged(f"argument {member.position} is a view of another tensor")
             base = base_of(tensor)

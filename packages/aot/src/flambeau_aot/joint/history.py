@@ -101,10 +101,13 @@ def refuse_written_aliases(effects: Effects, history: History) -> None:
     history: eager counts writes to both together, or reads what is there when the pass begins."""
     roots: dict[int, dict[int, bool]] = {}
     recorded: dict[Any, int] = {}
+    views = {part.member.counter for part in effects.parts if part.member.is_view}
     for part in effects.parts:
+        if part.member.counter in views and not part.member.is_view:
+            continue  # autograd counts its writes with those of the views
         of_base, root = roots.setdefault(part.base, {}), id(base_of(part.wrapper))
         of_base[root] = of_base.get(root, False) or version(part.wrapper) != part.version
-        if part.member.recorded or part.member.whole:
+        if part.member.is_view:
             recorded[storage_key(part.wrapper)] = root
     several = [known for known in roots.values() if len(known) > 1]
     for node, _ in history if several else ():

@@ -205,7 +205,7 @@ def _plan_parts(effects: Effects) -> None:
         if has_metadata_mutation(wrapper):
             raise refusal("AO0110", position=member.position)
         group = (part.base, member.counter)
-        if (member.recorded or member.whole) and part.base in updated:
+        if member.is_view and part.base in updated:
             raised.add(group)
     for part in effects.parts:
         group = (part.base, part.member.counter)
