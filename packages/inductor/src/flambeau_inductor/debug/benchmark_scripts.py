@@ -119,11 +119,12 @@ def gpu_scripts(
 
 def _script(kernel: TritonKernel, facts: Sequence[Mapping[str, Any]]) -> str:
     from flambeau_inductor.codegen.triton.build import options_of  # most programs never need it
+    from flambeau_inductor.codegen.triton.kernel import DEPENDENT
     from flambeau_inductor.codegen.triton.module import imports
 
     fields = {
         "programs": kernel.programs,
-        "constants": dict(kernel.constants),
+        "constants": dict(kernel.constants) | {DEPENDENT: 0},  # each launch is for itself
         "options": options_of(kernel),
         "buffers": tuple((elements, dtype) for elements, dtype, _ in facts[0]["buffers"]),
         "bytes": facts[0]["bytes"],
