@@ -79,3 +79,10 @@ def test_conversions_do_not_alias():
 
 def test_prims_are_not_in_the_table():
     assert not {prim.overload for prim in PRIMS.values()} & set(decompositions())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+@pytest.mark.parametrize("op", [aten.isnan.default, aten.eq.Tensor], ids=str)
+def test_dtypes_that_no_primitive_takes_stay_with_eager(op, dtype):
+    x = torch.empty(2, dtype=dtype, device="meta")
+    assert decompositions()[op](*[x] * len(op._schema.arguments)) is NotImplemented

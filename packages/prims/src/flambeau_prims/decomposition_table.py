@@ -24,6 +24,7 @@ from flambeau_prims._torch_compat import (
     schema_text,
 )
 from flambeau_prims.eager_limits import NEVER, is_limited, is_refused, on_different_devices
+from flambeau_prims.ops.pointwise import ANY
 from flambeau_prims.shape_rules import TensorMeta, dense_order
 
 Decomposition = Callable[..., Any]
@@ -131,9 +132,11 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
         try:
             result = function(*args, **kwargs)
         except PrimError:
-            if not any(type(n) is int and n == 0 for each in tensors for n in each.shape):
+            empty = any(type(n) is int and n == 0 for each in tensors for n in each.shape)
+            if not empty and all(each.dtype in ANY for each in tensors):
                 raise
-            return NotImplemented  # eager does not ask of what sort what has no elements is
+            # eager does not ask of what sort what has no elements is, and has sorts of its own
+            return NotImplemented
         for arg in args:
             if result is arg and result is not None:
                 if viewing:

@@ -280,3 +280,14 @@ def test_no_matrices_are_laid_out_as_in_eager():
                 wrong.append((name, turned, one, other))
     assert not wrong
     assert asked > len(CALLS)
+
+
+@pytest.mark.parametrize("dim", [None, [], 0, -1, (0,)])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (3, 1)])
+def test_norms_of_one_number_overflow_where_eager_s_do(shape, dim):
+    """Eager sees that a row has one number, but for a tensor without dimensions along one."""
+    x = torch.full(shape, -32.0)
+    expected = L.vector_norm(x, 255, dim)
+    with Decomposing() as seen:
+        got = L.vector_norm(x, 255, dim)
+    assert torch.equal(got, expected) and seen

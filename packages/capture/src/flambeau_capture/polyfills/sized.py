@@ -458,7 +458,8 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     chosen = torch.ones([n] * r, dtype=torch.bool, device=input.device)
     for one, other in itertools.pairwise(grids):
         chosen = chosen & (one <= other if with_replacement else one < other)
-    return input[torch.nonzero_static(chosen, size=total)]
+    # a GPU lists positions by dimension, and what is taken at them lies as they do
+    return input[torch.nonzero_static(chosen, size=total).contiguous()]
 
 
 def native_channel_shuffle(input: Any, groups: int) -> Any:

@@ -248,8 +248,8 @@ def _vector_with_product(args: Args, device: torch.device) -> Corrected:
 
 
 def _shuffled(args: Args, device: torch.device) -> Corrected:
-    """In the format of images on a CPU; without elements the argument as it lies."""
-    if same_sizes((args[0].numel(),), (0,)):
+    """On a CPU in the format of images; without elements the argument as it lies."""
+    if device.type == "cpu" and same_sizes((args[0].numel(),), (0,)):
         return {0: KernelCorrection(stride=args[0].stride())}
     return _in_format_of(0, only="cpu")(args, device)
 

@@ -63,6 +63,12 @@ def _norm_row(x: Tensor, ord: Number, where: list[int]) -> Tensor:
     length = e.count(x.shape, where)
     if ord != 0 and isinstance(length, int) and length == 1:
         return p.amax(p.abs(x), where)  # of one number: no power of it overflows or vanishes
+    return _root_row(x, ord, where)
+
+
+def _root_row(x: Tensor, ord: Number, where: list[int]) -> Tensor:
+    if ord in _INFINITE:
+        return _norm_row(x, ord, where)
     row = _power_sum(x, ord, where)
     if ord == 2:
         return p.sqrt(row)
@@ -78,7 +84,9 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    return _reduced(_norm_row, x, ord, dim, keepdim, dtype=dtype)
+    # eager's look for rows of one number sees none along a dimension that is not there
+    row_of = _norm_row if x.ndim or dim in (None, []) else _root_row
+    return _reduced(row_of, x, ord, dim, keepdim, dtype=dtype)
 
 
 def _power_sum(x: Tensor, ord: Number, where: list[int]) -> Tensor:

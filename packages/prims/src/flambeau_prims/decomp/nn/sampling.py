@@ -75,7 +75,7 @@ for _kind, _name in enumerate(("bilinear", "bicubic", "lanczos")):
 
 
 def _nothing_moved(x: Tensor) -> Tensor:
-    """Without elements the argument: of its sizes, as it lies."""
+    """On a CPU, without elements, the argument: of its sizes, as it lies."""
     return e.with_strides(p.clone(x), x.stride())
 
 
@@ -85,7 +85,7 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     r, (*lead, c, h, w) = downscale_factor, x.shape
     if h % r or w % r:
         raise RuntimeError(f"pixel_unshuffle: {h} by {w} is not divisible by {r}")
-    if e.no_elements(x.shape):
+    if e.no_elements(x.shape) and not e.on_gpu(x):
         return _nothing_moved(x)
     n = len(lead)
     split = p.reshape(x, [*lead, c, h // r, r, w // r, r])
@@ -104,7 +104,7 @@ _NO_VIEW = (
 def channel_shuffle(x: Tensor, groups: Size) -> Tensor:
     """Row-major on a GPU, of what has a view of groups of channels and one of all places."""
     n, c, *rest = x.shape
-    if e.no_elements(x.shape):
+    if e.no_elements(x.shape) and not e.on_gpu(x):
         return _nothing_moved(x)
     grouped = [n, groups, c // groups]
     if e.on_gpu(x) and view_strides(tuple(x.shape), x.stride(), [*grouped, product(rest)]) is None:
