@@ -162,8 +162,8 @@ def parts_of(plan: InputPlan, values: Sequence[torch.Tensor]) -> list[SyntheticB
             view = member.is_view
             kind = (member.counter, view)
             # A detached view is made without autograd too. One that shares the counter of views does
-            # here: autograd is to see writes to what it has saved. It is detached last, for writing
-            # through a strided view of another view is more than functionalization follows.
+            # here: autograd is to see writes to what it has saved. It is detached last, since writes
+            # through a strided view of another view are more than functionalization follows.
             shared = not view and member.counter in viewed
             root = roots.setdefault(kind, whole if view or shared else whole.data)
             if member.whole:
