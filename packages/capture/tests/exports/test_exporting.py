@@ -74,6 +74,51 @@ def test_writes_to_an_argument_stay() -> None:
     torch.testing.assert_close(x, torch.ones(3))
 
 
+def test_results_of_inference_mode_are_computed() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.inference_mode():
+            y = x.sin()
+        return y, y.t(), torch.complex(y, y).conj(), x.cos()
+
+    exported, x = fc.export(f, torch.randn(2, 3)), torch.randn(2, 3)
+    for found, expected in zip(exported(x), f(x), strict=True):
+        assert torch.equal(found, expected) and found.is_conj() == expected.is_conj()
+
+
+class Own(torch.Tensor):
+    """A tensor that a program makes of another."""
+
+
+class Pair:
+    """An object that a program returns."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda x: x.sin().as_subclass(Own), "Own"),
+        (lambda x: torch.nn.Parameter(x.sin()), "Parameter"),
+        (lambda x: x.sin().numpy(), "ndarray"),
+        (lambda x: Pair(x.sin()), "Pair"),
+        (lambda x: iter(x.sin().unbind()), "tuple_iterator"),
+    ],
+    ids=["subclass", "parameter", "array", "object", "iterator"],
+)
+def test_a_result_that_is_made_outside_of_the_graph_is_an_error(make: Any, said: str) -> None:
+    with pytest.raises(fc.ExportError, match=f"returns an object of {said} that is made outside"):
+        fc.export(make, torch.randn(3))
+
+
+def test_a_result_that_was_there_before_is_itself() -> None:
+    here = torch.ones(3)
+    exported = fc.export(lambda x: (here, x + here[0], 2.5, torch.float64), torch.randn(3))
+    found = exported(torch.randn(3))
+    assert found[0] is here and found[2:] == (2.5, torch.float64)
+
+
 def test_a_check_whose_words_are_not_known_is_an_error_with_the_line() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         if x.sum() < 0:

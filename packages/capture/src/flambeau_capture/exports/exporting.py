@@ -35,6 +35,11 @@ from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
 
 Leaves = Sequence[Any]
+_PLAIN = {
+    str, bytes, int, float, complex, bool, type(None), type(...), slice, range,
+    torch.dtype, torch.device, torch.layout, torch.memory_format,
+}  # fmt: skip
+"""Classes of what a graph returns besides tensors."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -233,7 +238,7 @@ def _exported(
     called = argument_names(in_spec, positional)
     module, stand_ins = _closed(seen, leaves, results, called, module_of(fn))
     names = _names(shapes, leaves, stand_ins)
-    return Exported(
+    made = Exported(
         graph_module=module,
         guards=tuple(guard for found in records.guards for guard in found.items),
         in_spec=in_spec,
@@ -247,6 +252,16 @@ def _exported(
         open_sizes=_open_sizes(stand_ins, names),
         positional=positional,
     )
+    ends: Any = module.graph.output_node().args[0]
+    constants = [
+        place for place, end in enumerate(ends) if isinstance(end, fx.Node) and end.op == "get_attr"
+    ]
+    if constants:  # they are the same objects at each call
+        again = pytree.tree_leaves(compiled(*args, **kwargs))
+        for place in constants:
+            if again[place] is not results[place]:
+                raise seen.strange(results[place])
+    return made
 
 
 def _names(
@@ -385,6 +400,13 @@ class _Seen:
                 f"that; return the new value, or write it into a tensor that is there (copy_)"
             )
 
+    def strange(self, result: Any) -> ExportError:
+        """The error of a result that no graph gives."""
+        return ExportError(
+            f"{self.name} returns an object of {type(result).__qualname__} that is made outside of "
+            f"the graph: return plain tensors, numbers and text"
+        )
+
     def _stand_in(self, module: fx.GraphModule, node: Any, value: Any) -> Any:
         """What is in place of a result; the very attribute where it is one."""
         if not isinstance(node, fx.Node):
@@ -394,7 +416,8 @@ class _Seen:
         if isinstance(value, torch.Tensor):
             sizes = [compat.hint(n) if isinstance(n, torch.SymInt) else n for n in value.shape]
             plain = value.layout == torch.strided and None not in sizes
-            made = torch.empty(sizes if plain else 0, dtype=value.dtype, device=value.device)
+            with torch.inference_mode(value.is_inference()):
+                made = torch.empty(sizes if plain else 0, dtype=value.dtype, device=value.device)
             return made.requires_grad_(value.requires_grad)
         number = None if value is None else compat.hint(value)
         if number is None:
@@ -468,6 +491,8 @@ def _closed(
     flat: list[Any] = []
     for leaf in results:
         if not isinstance(leaf, torch.Tensor):
+            if type(leaf) not in _PLAIN:
+                raise seen.strange(leaf)
             flat.append(leaf)
             continue
         there = made.get(id(leaf)) or arguments.get(id(leaf))

@@ -42,7 +42,7 @@ aten = torch.ops.aten
 PLAIN = frozenset(
     {"inputs", "results", "differentiable", "visible", "structure", "grad_mode", "recorded",
      "linear", "watched", "apart", "kept_results", "keeping", "users", "partly",
-     "leaf_order"}
+     "leaf_order", "hook_order", "node_order", "result_nodes", "reentrant", "raising"}
 )  # fmt: skip
 """What of a plan means nothing to a call without a backward pass, or is looked at here."""
 
