@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter, getitem
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from flambeau_capture.exports.exported_names import TABLES, named_tensors, place
 from torch import fx
 
 from flambeau import _torch_compat as compat
-from flambeau.packaging.cpp_program import PLAIN
+from flambeau.packaging.cpp_program import beyond
 
 if TYPE_CHECKING:
     from flambeau.packaging.export import Exported
@@ -136,13 +136,10 @@ class _Builder:
     ) -> None:
         self.graph, self.root, self.plan = fx.Graph(), root, plan
         self.tracer = fx.proxy.GraphAppendingTracer(self.graph)
-        unusual = [
-            each.name.replace("_", " ")
-            for each in fields(RuntimePlan)
-            if each.name not in PLAIN | {"updates", "grad_mode_after"} and getattr(plan, each.name)
-        ]
-        if unusual or plan.inputs.merged or plan.inputs.duplicates:
-            why = ", ".join(unusual) or "arguments that share memory"
+        why = beyond(plan, "updates", "grad_mode_after")
+        if plan.inputs.merged or plan.inputs.duplicates:
+            why = "arguments that share memory"
+        if why:
             raise ExportError(f"the program does what no graph without writes says: {why}")
         placeholders = source.graph.find_nodes(op="placeholder")
         given = [self.graph.node_copy(node) for node in placeholders]
@@ -188,7 +185,7 @@ class _Builder:
                 return self.outputs[at]
             case IsInput(primal=at):
                 return self.primals[at]
-            case LiteralResult(value=value):
+            case LiteralResult(value=value) if not isinstance(value, torch.Tensor):
                 return value
             case View(source=saved, leaf=False, numbers=()):
                 base = self.primals if saved.kind == "input" else self.outputs
