@@ -127,11 +127,15 @@ class OpenSizes:
 
 @dataclass(frozen=True)
 class TensorForm:
-    """What a tensor argument has to be. A size that is left open is text, its expression."""
+    """What a tensor argument has to be. A size that is left open is text, its expression.
+
+    order: the dimensions from the outermost in memory; None where there are gaps between elements.
+    """
 
     shape: tuple[int | str, ...]
     dtype: torch.dtype
     device: torch.device
+    order: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, tensor: torch.Tensor, stand_in: torch.Tensor | None = None) -> TensorForm:
@@ -139,7 +143,16 @@ class TensorForm:
         sizes = tensor.shape if stand_in is None else stand_in.shape
         known = (n if isinstance(n, int) else compat.decided(n) for n in sizes)
         shape = tuple(size if isinstance(size, int) else str(size) for size in known)
-        return cls(shape, tensor.dtype, tensor.device)
+        made = cls(shape, tensor.dtype, tensor.device)
+        if tensor.layout is not torch.strided:
+            return made
+        order = tuple(sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim)))
+        ordered = dataclasses.replace(made, order=order)
+        return ordered if ordered.lies_alike(tensor) else made
+
+    def lies_alike(self, tensor: torch.Tensor) -> bool:
+        """Whether the elements of a tensor lie in memory in this order, without gaps."""
+        return self.order is None or tensor.permute(self.order).is_contiguous()
 
     def named(self, names: Mapping[tuple[int, int], str], place: int) -> TensorForm:
         """This form with the declared names of its sizes, as the argument at a place."""
@@ -162,6 +175,11 @@ def _check(place: int, leaf: Any, example: Any) -> None:
             raise TypeError(f"argument {place} is a {type(leaf).__name__}, exported for {example}")
         if not TensorForm.of(leaf).fits(example):
             raise ValueError(f"argument {place} is {TensorForm.of(leaf)}, exported for {example}")
+        if not example.lies_alike(leaf):
+            raise ValueError(
+                f"argument {place} has the strides {leaf.stride()}, and is exported for elements "
+                f"without gaps, dimensions {example.order} from the outermost: lay it out so"
+            )
     elif type(leaf) is not type(example) or leaf != example:
         raise ValueError(f"argument {place} is {leaf!r}, exported for {example!r}")
 

@@ -161,7 +161,7 @@ class Exported(Shown, exporting.Exported):
                 "arguments": pytree.treespec_dumps(self.in_spec),
                 "result": pytree.treespec_dumps(self.out_spec),
                 "examples": [
-                    {"form": encoded((tuple(each.shape), each.dtype, each.device))}
+                    {"form": encoded((tuple(each.shape), each.dtype, each.device, each.order))}
                     if isinstance(each, flambeau_capture.TensorForm)
                     else {"value": encoded(each)}
                     for each in self.examples
