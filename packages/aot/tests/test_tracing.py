@@ -36,6 +36,11 @@ def same_object_twice(x):
     return y, [y, y], x.sin()
 
 
+def same_object_before_and_after_views_of_it(x):
+    y = x.sin()
+    return y, y.t(), y[0], y
+
+
 def grad_enabled_inside(x):
     with torch.no_grad():
         y = x * 2
@@ -62,6 +67,7 @@ def out_argument(x):
         conjugates,
         custom_operator,
         same_object_twice,
+        same_object_before_and_after_views_of_it,
         grad_enabled_inside,
         out_argument,
     ],

@@ -114,7 +114,7 @@ def test_a_name_that_no_graph_calls_is_refused(inputs, tmp_path, name):
 
 def test_the_form_of_a_tensor_argument():
     exported = flambeau.export(lambda x: x + 1, torch.ones(2, 3))
-    assert exported.examples == (TensorForm((2, 3), torch.float32, torch.device("cpu")),)
+    assert exported.examples == (TensorForm((2, 3), torch.float32, torch.device("cpu"), (0, 1)),)
 
 
 def folded(x, w):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,79 @@ def test_writes_to_an_argument_stay() -> None:
     x = torch.zeros(3)
     torch.testing.assert_close(exported(x), torch.full((3,), 2.0))
     torch.testing.assert_close(x, torch.ones(3))
+
+
+LAID: dict[str, Any] = {
+    "contiguous": lambda x: x.contiguous(),
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "first outermost": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    "with gaps": lambda x: torch.cat([x, x], -1)[..., : x.shape[-1]],
+}
+BY_LAYOUT: dict[str, Any] = {
+    "in place": lambda x: x.contiguous().add_(1),
+    "asked": lambda x: x * 2 if x.is_contiguous() else x * 3,
+    "a stride": lambda x: x + x.stride(0),
+    "reshaped": lambda x: x.reshape(-1).add_(1),
+}
+
+
+@pytest.mark.parametrize("name", BY_LAYOUT)
+def test_an_argument_that_lies_otherwise_has_eagers_answer_or_is_refused(name: str) -> None:
+    fn, x = BY_LAYOUT[name], torch.arange(24.0).reshape(2, 3, 4)
+    for example, dynamic in itertools.product([*LAID][:-1], (None, {0: fc.Dim("n", max=9)})):
+        exported = fc.export(fn, LAID[example](x.clone()), dynamic_shapes=dynamic and (dynamic,))
+        for given in LAID:
+            one, other = (LAID[given](x.clone()) for _ in range(2))
+            if given != example:
+                with pytest.raises(ValueError, match=r"has the strides .* without gaps"):
+                    exported(one)
+                continue
+            assert torch.equal(exported(one), fn(other)) and torch.equal(one, other)
+
+
+def test_results_of_inference_mode_are_computed() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.inference_mode():
+            y = x.sin()
+        return y, y.t(), torch.complex(y, y).conj(), x.cos()
+
+    exported, x = fc.export(f, torch.randn(2, 3)), torch.randn(2, 3)
+    for found, expected in zip(exported(x), f(x), strict=True):
+        assert torch.equal(found, expected) and found.is_conj() == expected.is_conj()
+
+
+class Own(torch.Tensor):
+    """A tensor that a program makes of another."""
+
+
+class Pair:
+    """An object that a program returns."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda x: x.sin().as_subclass(Own), "Own"),
+        (lambda x: torch.nn.Parameter(x.sin()), "Parameter"),
+        (lambda x: x.sin().numpy(), "ndarray"),
+        (lambda x: Pair(x.sin()), "Pair"),
+        (lambda x: iter(x.sin().unbind()), "tuple_iterator"),
+    ],
+    ids=["subclass", "parameter", "array", "object", "iterator"],
+)
+def test_a_result_that_is_made_outside_of_the_graph_is_an_error(make: Any, said: str) -> None:
+    with pytest.raises(fc.ExportError, match=f"returns an object of {said} that is made outside"):
+        fc.export(make, torch.randn(3))
+
+
+def test_a_result_that_was_there_before_is_itself() -> None:
+    here = torch.ones(3)
+    exported = fc.export(lambda x: (here, x + here[0], 2.5, torch.float64), torch.randn(3))
+    found = exported(torch.randn(3))
+    assert found[0] is here and found[2:] == (2.5, torch.float64)
 
 
 def test_a_check_whose_words_are_not_known_is_an_error_with_the_line() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
 
@@ -72,6 +74,10 @@ def cache_info(artifacts: dict[str, list[str]]) -> Any:
 # --- processes that train together ----------------------------------------------------------------
 
 set_grad_enabled = torch._C._set_grad_enabled
+#: a context in which autocast sees no operator, unless it is entered inside
+without_autocast = torch._C._DisableAutocast
+#: what stands for tensors where torch's own stack traces a program: it has no address
+TRACED = (FakeTensor, FunctionalTensor)
 #: what a captured graph calls to enter a mode, and to leave it
 MODE_ENTRIES = (
     torch.amp.autocast_mode._enter_autocast,

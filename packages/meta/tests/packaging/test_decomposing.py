@@ -50,6 +50,13 @@ def looping(net, x):
     return torch.while_loop(lambda n, y: n < 3, lambda n, y: (n + 1, y * 2), (torch.tensor(0), x))
 
 
+def without_gradient(net, x):
+    with torch.no_grad():
+        net.linear.bias.mul_(0.5)
+        mean = x.mean(0)
+    return net.linear(x) - mean
+
+
 def drawing(net, x):
     return torch.nn.functional.dropout(net.linear(x), 0.5), torch.rand_like(x)
 
@@ -64,7 +71,8 @@ def normalising(net, x):
 
 
 PROGRAMS = [
-    branching, constant, counting, cutting, drawing, looping, normalising, viewing, writing,
+    branching, constant, counting, cutting, drawing, looping, normalising, viewing,
+    without_gradient, writing,
 ]  # fmt: skip
 WRITTEN = {counting: ("calls", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked")}
 TABLES = {
@@ -119,6 +127,52 @@ def test_a_decomposed_program_does_what_the_program_does(program, table, tmp_pat
     found.validate()
 
 
+def test_a_loop_by_values_has_no_form_in_a_file(tmp_path):
+    def doubling(x):
+        return torch.while_loop(lambda y: y.sum() < 9, lambda y: (y * 2,), (x,))[0]
+
+    x = torch.ones(3)
+    found = flambeau.export(doubling, x).run_decompositions()
+    for each in (x, x * 5):
+        torch.testing.assert_close(found(each), doubling(each))
+    with pytest.raises(flambeau.CannotPackage, match="which no version of ours"):
+        found.save(tmp_path / "net.graph")
+
+
+def test_modes_in_force_are_no_part_of_the_program():
+    def half(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ x
+        return y, x @ x
+
+    x = torch.randn(3, 3)
+    exported = flambeau.export(half, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = exported.run_decompositions()
+    torch.testing.assert_close(found(x), half(x))
+
+
+def test_names_of_the_module_stay():
+    net = Net(lambda net, x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]) + net._constant0 + net.plain)
+    net._constant0, net._constant1 = torch.nn.Parameter(torch.ones(4)), torch.ones(4)
+    net._constant2, net._constant3 = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    x = torch.randn(3, 4)
+    found = flambeau.export(net, x).run_decompositions().run_decompositions()
+    assert list(found.state_dict) == list(net.state_dict())
+    torch.testing.assert_close(found(x), net(x).detach())
+
+
+def test_a_module_of_it_is_exported_by_torch_and_copied():
+    x = torch.randn(3, 4)
+    made = flambeau.export(Net(counting), x).run_decompositions().module()
+    own, expected = copy.deepcopy(made), copy.deepcopy(made)
+    found = torch.export.export(made, (x,)).module()
+    torch.testing.assert_close(found(x), expected(x))
+    own(made.calls.expand(3, 4))  # which is not its own
+    with pytest.raises(ValueError, match="calls is written to and shares memory with x"):
+        own(own.calls.expand(3, 4))
+
+
 def test_a_recurrent_layer_is_decomposed_in_a_process_that_goes_on():
     net, x = torch.nn.LSTM(4, 5, batch_first=True), torch.randn(2, 3, 4)
     found = flambeau.export(net, x).run_decompositions(flambeau_prims.decompositions())
@@ -159,6 +213,8 @@ def test_a_written_argument_that_shares_memory_is_refused():
     with pytest.raises(ValueError, match="x is written to and shares memory"):
         pair(x, x[0])
     pair(x.clone(), x[0])
+    parts = torch.randn(4, 4)
+    pair(parts[:3], parts[3])  # parts of one batch
     found = flambeau.export(net, x).run_decompositions()
     net.plain.set_(x[0])
     with pytest.raises(ValueError, match="shares memory"):

@@ -267,6 +267,11 @@ def test_what_has_no_form_in_a_file_is_named(x, tmp_path):
     assert list(tmp_path.glob("*.flambeau")) == []
 
 
+def test_a_result_that_no_program_in_a_file_makes_is_named(x, tmp_path):
+    with torch.no_grad(), pytest.raises(CannotPackage, match="no form in a file"):
+        flambeau.package(lambda x: (x.data, x + 1), x, path=tmp_path / "fn.flambeau")
+
+
 def test_a_graph_break_is_an_error_that_names_the_line(x, tmp_path):
     def fn(x):
         return x * int(x.sum().item() * 0 + 2)

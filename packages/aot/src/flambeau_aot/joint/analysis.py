@@ -98,7 +98,7 @@ def _plan_results(effects: Effects) -> None:
 
 def _refuse_lost_bases(effects: Effects) -> None:
     """A result that is a view of another result must be made as one."""
-    places = {id(item): place for place, item in enumerate(effects.flat)}
+    places = {id(item): at for at, item in reversed([*enumerate(effects.flat)])}  # the first
     for item, plan in zip(effects.flat, effects.results, strict=True):
         if isinstance(plan, (View, FromGraph, FromFunction)):
             base = base_of(item)

@@ -30,11 +30,17 @@ from flambeau_capture.exports.exported_names import (
     differing_argument,
     named_as_in,
 )
+from flambeau_capture.exports.tensor_forms import TensorForm, check
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
 
 Leaves = Sequence[Any]
+_PLAIN = {
+    str, bytes, int, float, complex, bool, type(None), type(...), slice, range,
+    torch.dtype, torch.device, torch.layout, torch.memory_format,
+}  # fmt: skip
+"""Classes of what a graph returns besides tensors."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +69,7 @@ class Exported:
         the exported form."""
         leaves = self.leaves(args, kwargs)
         for place, (leaf, example) in enumerate(zip(leaves, self.examples, strict=True)):
-            _check(place, leaf, example)
+            check(place, leaf, example)
         if self.open_sizes is not None:
             self.open_sizes.check(leaves)
         return self.result(self.graph_module, leaves)
@@ -118,47 +124,6 @@ class OpenSizes:
                     f"dimension {dim} of argument {at} is {leaves[at].shape[dim]}, exported for "
                     f"{expression}, which is {wanted} here"
                 )
-
-
-@dataclass(frozen=True)
-class TensorForm:
-    """What a tensor argument has to be. A size that is left open is text, its expression."""
-
-    shape: tuple[int | str, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor, stand_in: torch.Tensor | None = None) -> TensorForm:
-        """The form of `tensor`; sizes that its stand-in leaves open are expressions."""
-        sizes = tensor.shape if stand_in is None else stand_in.shape
-        known = (n if isinstance(n, int) else compat.decided(n) for n in sizes)
-        shape = tuple(size if isinstance(size, int) else str(size) for size in known)
-        return cls(shape, tensor.dtype, tensor.device)
-
-    def named(self, names: Mapping[tuple[int, int], str], place: int) -> TensorForm:
-        """This form with the declared names of its sizes, as the argument at a place."""
-        sizes = [names.get((place, dim), size) for dim, size in enumerate(self.shape)]
-        return dataclasses.replace(self, shape=tuple(sizes))
-
-    def fits(self, wanted: TensorForm) -> bool:
-        """Whether dtype, device and the sizes that `wanted` fixes are the same."""
-        here, there = ((f.dtype, f.device, len(f.shape)) for f in (self, wanted))
-        sizes = zip(self.shape, wanted.shape)
-        return here == there and all(isinstance(n, str) or size == n for size, n in sizes)
-
-    def __str__(self) -> str:
-        return f"{self.dtype} of shape [{', '.join(map(str, self.shape))}] on {self.device}"
-
-
-def _check(place: int, leaf: Any, example: Any) -> None:
-    if isinstance(example, TensorForm):
-        if not isinstance(leaf, torch.Tensor):
-            raise TypeError(f"argument {place} is a {type(leaf).__name__}, exported for {example}")
-        if not TensorForm.of(leaf).fits(example):
-            raise ValueError(f"argument {place} is {TensorForm.of(leaf)}, exported for {example}")
-    elif type(leaf) is not type(example) or leaf != example:
-        raise ValueError(f"argument {place} is {leaf!r}, exported for {example!r}")
 
 
 def export(
@@ -233,7 +198,7 @@ def _exported(
     called = argument_names(in_spec, positional)
     module, stand_ins = _closed(seen, leaves, results, called, module_of(fn))
     names = _names(shapes, leaves, stand_ins)
-    return Exported(
+    made = Exported(
         graph_module=module,
         guards=tuple(guard for found in records.guards for guard in found.items),
         in_spec=in_spec,
@@ -247,6 +212,16 @@ def _exported(
         open_sizes=_open_sizes(stand_ins, names),
         positional=positional,
     )
+    ends: Any = module.graph.output_node().args[0]
+    constants = [
+        place for place, end in enumerate(ends) if isinstance(end, fx.Node) and end.op == "get_attr"
+    ]
+    if constants:  # they are the same objects at each call
+        again = pytree.tree_leaves(compiled(*args, **kwargs))
+        for place in constants:
+            if again[place] is not results[place]:
+                raise seen.strange(results[place])
+    return made
 
 
 def _names(
@@ -385,6 +360,13 @@ class _Seen:
                 f"that; return the new value, or write it into a tensor that is there (copy_)"
             )
 
+    def strange(self, result: Any) -> ExportError:
+        """The error of a result that no graph gives."""
+        return ExportError(
+            f"{self.name} returns an object of {type(result).__qualname__} that is made outside of "
+            f"the graph: return plain tensors, numbers and text"
+        )
+
     def _stand_in(self, module: fx.GraphModule, node: Any, value: Any) -> Any:
         """What is in place of a result; the very attribute where it is one."""
         if not isinstance(node, fx.Node):
@@ -394,7 +376,8 @@ class _Seen:
         if isinstance(value, torch.Tensor):
             sizes = [compat.hint(n) if isinstance(n, torch.SymInt) else n for n in value.shape]
             plain = value.layout == torch.strided and None not in sizes
-            made = torch.empty(sizes if plain else 0, dtype=value.dtype, device=value.device)
+            with torch.inference_mode(value.is_inference()):
+                made = torch.empty(sizes if plain else 0, dtype=value.dtype, device=value.device)
             return made.requires_grad_(value.requires_grad)
         number = None if value is None else compat.hint(value)
         if number is None:
@@ -468,6 +451,8 @@ def _closed(
     flat: list[Any] = []
     for leaf in results:
         if not isinstance(leaf, torch.Tensor):
+            if type(leaf) not in _PLAIN:
+                raise seen.strange(leaf)
             flat.append(leaf)
             continue
         there = made.get(id(leaf)) or arguments.get(id(leaf))

@@ -42,9 +42,15 @@ aten = torch.ops.aten
 PLAIN = frozenset(
     {"inputs", "results", "differentiable", "visible", "structure", "grad_mode", "recorded",
      "linear", "watched", "apart", "kept_results", "keeping", "users", "partly",
-     "leaf_order"}
+     "leaf_order", "hook_order", "node_order", "result_nodes", "reentrant", "raising"}
 )  # fmt: skip
 """What of a plan means nothing to a call without a backward pass, or is looked at here."""
+
+
+def beyond(plan: RuntimePlan, *known: str) -> str:
+    """What a call of the plan does besides returning results and what is known, in words."""
+    others = [each.name for each in fields(plan) if each.name not in PLAIN.union(known)]
+    return ", ".join(name.replace("_", " ") for name in others if getattr(plan, name))
 
 
 def cpp_program(
@@ -105,11 +111,9 @@ def _condition(tree: Any, form: OpenForm) -> str:
 def _inputs(bundle: Bundle, call: Mapping[str, Any]) -> list[str]:
     """Where the inputs of the graph come from, in order."""
     plan = bundle.stored.plan
-    special = [each.name for each in fields(RuntimePlan) if each.name not in PLAIN | {"updates"}]
     inputs = plan.inputs
-    for name in special:
-        if getattr(plan, name):
-            raise NoForm(f"the call does more than return results ({name.replace('_', ' ')})")
+    if others := beyond(plan, "updates"):
+        raise NoForm(f"the call does more than return results ({others})")
     if inputs.duplicates or inputs.literals or inputs.merged:
         raise NoForm("arguments that share memory, or are numbers")
     lines: list[str] = []
@@ -181,18 +185,15 @@ def _view(name: str, view: View, plan: RuntimePlan) -> list[str]:
     symbols = [GIVEN.format(first + k) for k in range(len(plan.inputs.symbols))]
     lines = []
     for step in view.steps:
-        if step.sized is None:
-            given = ast.parse(repr((step.args, step.kwargs)), mode="eval").body
-        else:
-            given = ast.parse(step.sized.text, mode="eval").body
+        text = repr((step.args, step.kwargs)) if step.sized is None else step.sized.text
+        given: Any = ast.parse(text, mode="eval").body
+        if step.sized is not None:
             given = _Known(symbols, base, step.sized.constants).visit(given)
-        assert isinstance(given, ast.Tuple)
         args, kwargs = given.elts
-        assert isinstance(args, ast.Tuple) and isinstance(kwargs, ast.Dict)
-        values = [expression(ast.unparse(each)) for each in args.elts]
-        pairs = zip(kwargs.keys, kwargs.values, strict=True)
-        named = {ast.literal_eval(key): expression(ast.unparse(x)) for key, x in pairs if key}
-        made = called(step.func, [before, *values], named)
+        values = [expression(ast.unparse(each)) for each in (*args.elts, *kwargs.values)]
+        positional, named = values[: len(args.elts)], values[len(args.elts) :]
+        by_name = dict(zip(map(ast.literal_eval, kwargs.keys), named, strict=True))
+        made = called(step.func, [before, *positional], by_name)
         lines.append(listed("set", name, made))
         if step.index is not None:
             lines.append(listed("set", name, listed("item", name, str(step.index))))

@@ -8,14 +8,14 @@ a buffer, before views of arguments are made; what cannot be said so is an `Expo
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter, getitem
 from typing import TYPE_CHECKING, Any
 
 import flambeau_aot
 import torch
+from flambeau_aot.runtime.check import extent
 from flambeau_aot.runtime_plan import (
     FromGraph,
     IsInput,
@@ -28,7 +28,8 @@ from flambeau_capture import ExportError
 from flambeau_capture.exports.exported_names import TABLES, named_tensors, place
 from torch import fx
 
-from flambeau.packaging.cpp_program import PLAIN
+from flambeau import _torch_compat as compat
+from flambeau.packaging.cpp_program import beyond
 
 if TYPE_CHECKING:
     from flambeau.packaging.export import Exported
@@ -86,7 +87,7 @@ def decomposed(exported: Exported, table: Mapping[Any, Any]) -> Exported:
         made.append(gm)
         return flambeau_aot.boxed(gm)
 
-    with torch.no_grad():
+    with torch.no_grad(), compat.without_autocast():
         stored = flambeau_aot.compile(source, examples, keep, decompositions=table).stored
     assert stored is not None
     root = torch.nn.Module()
@@ -98,26 +99,28 @@ def decomposed(exported: Exported, table: Mapping[Any, Any]) -> Exported:
     return replace(exported, graph_module=graph_module, is_inference=True)
 
 
-def refuse_shared(graph_module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> None:
+def refuse_shared(
+    graph: fx.Graph, holder: torch.nn.Module, tensors: Sequence[torch.Tensor]
+) -> None:
     """Raises ValueError where a tensor that the call writes to, when all is read, shares memory
-    with another that the graph reads."""
-    graph = graph_module.graph
+    with another that the graph reads, from the arguments or from its holder."""
     copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
-    if not copies:
+    if not copies or any(isinstance(each, compat.TRACED) for each in tensors):
         return
-    known = dict(zip(graph.find_nodes(op="placeholder"), tensors, strict=True))
+    known: dict[Any, Any] = dict(zip(graph.find_nodes(op="placeholder"), tensors, strict=True))
     for node in graph.find_nodes(op="get_attr"):
-        value = attrgetter(str(node.target))(graph_module)
+        value = attrgetter(str(node.target))(holder)
         if isinstance(value, torch.Tensor):
             known[node] = value
-    places = {node: each.untyped_storage().data_ptr() for node, each in known.items()}
-    often = Counter(place for node, place in places.items() if known[node].numel())
-    for copy_node in copies:
-        if often[places[copy_node.args[0]]] > 1:
-            raise ValueError(
-                f"{copy_node.args[0]} is written to and shares memory with another tensor, which "
-                "the decomposed program was not made for: give it one of its own, by clone()"
-            )
+    places = {node: extent(each) for node, each in known.items()}
+    for written in (each.args[0] for each in copies):
+        device, start, end = places[written]
+        for node, (other, begin, stop) in places.items():
+            if node is not written and other == device and begin < end and start < stop:
+                raise ValueError(
+                    f"{written} is written to and shares memory with {node}, which the decomposed "
+                    "program was not made for: give it memory of its own, by clone()"
+                )
 
 
 class _Builder:
@@ -133,13 +136,10 @@ class _Builder:
     ) -> None:
         self.graph, self.root, self.plan = fx.Graph(), root, plan
         self.tracer = fx.proxy.GraphAppendingTracer(self.graph)
-        unusual = [
-            each.name.replace("_", " ")
-            for each in fields(RuntimePlan)
-            if each.name not in PLAIN | {"updates"} and getattr(plan, each.name)
-        ]
-        if unusual or plan.inputs.merged or plan.inputs.duplicates:
-            why = ", ".join(unusual) or "arguments that share memory"
+        why = beyond(plan, "updates", "grad_mode_after")
+        if plan.inputs.merged or plan.inputs.duplicates:
+            why = "arguments that share memory"
+        if why:
             raise ExportError(f"the program does what no graph without writes says: {why}")
         placeholders = source.graph.find_nodes(op="placeholder")
         given = [self.graph.node_copy(node) for node in placeholders]
@@ -149,8 +149,6 @@ class _Builder:
         known = dict(zip(inputs, self.primals + self.symbols, strict=True))
         for node, own in known.items():
             own.meta.setdefault("val", node.meta["val"])
-        for node in traced.graph.find_nodes(op="get_attr"):  # bodies of branches and loops
-            place(root, str(node.target), traced.get_submodule(str(node.target)))
         outputs = self.graph.graph_copy(traced.graph, known)
         self.outputs: Sequence[fx.Node] = outputs  # type: ignore[assignment]
         for update in plan.updates:
@@ -168,8 +166,11 @@ class _Builder:
         found = [*flambeau_aot.static_tensors(source), *constants]
         for number, tensor in enumerate(found):
             if id(tensor) not in own:
-                own[id(tensor)] = f"_constant{number}"
-                place(self.root, own[id(tensor)], tensor, state=False)
+                name = f"_constant{number}"
+                while hasattr(self.root, name):
+                    name += "_"
+                own[id(tensor)] = name
+                place(self.root, name, tensor, state=False)
         return [self.graph.get_attr(own[id(tensor)]) for tensor in found]
 
     def _symbol(self, node: fx.Node, where: Any) -> fx.Node:
@@ -184,7 +185,7 @@ class _Builder:
                 return self.outputs[at]
             case IsInput(primal=at):
                 return self.primals[at]
-            case LiteralResult(value=value):
+            case LiteralResult(value=value) if not isinstance(value, torch.Tensor):
                 return value
             case View(source=saved, leaf=False, numbers=()):
                 base = self.primals if saved.kind == "input" else self.outputs

@@ -125,8 +125,14 @@ class Exported(Shown, exporting.Exported):
                 f"tensors and {self.out_spec.num_leaves} results"
             )
 
-    def result(self, graph: Callable[..., Any], leaves: Sequence[Any]) -> Any:
-        """What the graph, or a copy of it, makes of the flattened arguments."""
+    def result(
+        self,
+        graph: Callable[..., Any],
+        leaves: Sequence[Any],
+        holder: torch.nn.Module | None = None,
+    ) -> Any:
+        """What the graph, or a copy of it whose tensors are the holder's, makes of the flattened
+        arguments."""
         if not self.is_inference:
             return super().result(graph, leaves)
         if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in leaves):
@@ -134,7 +140,8 @@ class Exported(Shown, exporting.Exported):
                 "an argument requires grad, and a decomposed program is for inference: call it "
                 "under torch.no_grad(), or call the program that it was made of"
             )
-        refuse_shared(self.graph_module, [x for x in leaves if isinstance(x, torch.Tensor)])
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        refuse_shared(self.graph, holder or self.graph_module, tensors)
         with torch.no_grad():
             return super().result(graph, leaves)
 
@@ -154,7 +161,7 @@ class Exported(Shown, exporting.Exported):
                 "arguments": pytree.treespec_dumps(self.in_spec),
                 "result": pytree.treespec_dumps(self.out_spec),
                 "examples": [
-                    {"form": encoded((tuple(each.shape), each.dtype, each.device))}
+                    {"form": encoded((tuple(each.shape), each.dtype, each.device, each.order))}
                     if isinstance(each, flambeau_capture.TensorForm)
                     else {"value": encoded(each)}
                     for each in self.examples
@@ -221,7 +228,7 @@ def _module_of(exported: Exported) -> torch.nn.Module:
         """The function's result. Raises TypeError for arguments of another structure."""
         given = signature.bind(*args, **kwargs)
         leaves = exported.leaves(given.args, given.kwargs)
-        return exported.result(functools.partial(compute, self), leaves)
+        return exported.result(functools.partial(compute, self), leaves, self)
 
     graph_module = exported.graph_module
     compute = type(graph_module).forward  # reads its tensors from whatever module it is given

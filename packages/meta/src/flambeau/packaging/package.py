@@ -110,7 +110,10 @@ def package(
             facts["variants"] = variants
         for number, bundle in enumerate(bundles):
             prefix = archive.prefix(number)
-            files |= bundle.files(prefix)
+            try:
+                files |= bundle.files(prefix)
+            except flambeau_aot.CannotSave as error:
+                raise CannotPackage(f"the result has no form in a file: {error}") from error
             files[prefix + CPP] = _for_cpp(bundle, call, facts, number)
         archive.write(Path(path), KIND, facts, files)
     return Path(path)
