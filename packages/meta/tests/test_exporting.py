@@ -112,6 +112,36 @@ def test_a_name_that_no_graph_calls_is_refused(inputs, tmp_path, name):
         flambeau.load_export(path)
 
 
+def test_attributes_of_tensors_are_read_out_of_a_file(tmp_path):
+    def parts(x):
+        return x.T + 1, x.mT * 2, (x + 1j).imag, x.H.data
+
+    x, path = torch.randn(2, 3), tmp_path / "g.flambeau"
+    loaded = flambeau.load_export(flambeau.export(parts, x).save(path))
+    torch.testing.assert_close(loaded(x), parts(x), rtol=0, atol=0)
+    with zipfile.ZipFile(path) as packed:
+        files = {n: packed.read(n) for n in packed.namelist() if n != "manifest.json"}
+    files["graph.json"] = files["graph.json"].replace(b'"mT"', b'"__class__"')
+    from flambeau.packaging import archive
+
+    archive.write(path, "graph", {}, files)
+    with pytest.raises(Refused, match="__class__"):
+        flambeau.load_export(path)
+
+
+def test_a_size_among_the_results(tmp_path):
+    exported = flambeau.export(
+        lambda x: (x + 1, x.shape[0]), torch.ones(4), dynamic_shapes=({0: "rows"},)
+    )
+    loaded = flambeau.load_export(exported.save(tmp_path / "g.flambeau"))
+    for each in (exported, loaded, exported.module(), flambeau.compile(loaded.module())):
+        assert each(torch.ones(9))[1] == 9
+    x = torch.ones(4)
+    flambeau.mark_dynamic(x, 0)
+    with pytest.raises(CannotPackage, match="symbolic size"):
+        flambeau.package(lambda x: (x + 1, x.shape[0]), x, path=tmp_path / "p.flambeau")
+
+
 def test_the_form_of_a_tensor_argument():
     exported = flambeau.export(lambda x: x + 1, torch.ones(2, 3))
     assert exported.examples == (TensorForm((2, 3), torch.float32, torch.device("cpu"), (0, 1)),)

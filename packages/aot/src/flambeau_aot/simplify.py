@@ -122,11 +122,14 @@ def _moves_only(node: fx.Node) -> bool:
 
 
 def _may_copy(view: fx.Node, source: fx.Node) -> bool:
-    """Whether a view may be of a copy, as a reshape is of what has no view of that shape: whatever
-    keeps all elements is of its source's memory if that is row-major or its strides stay."""
+    """Whether a view may be of a copy, as a reshape is of what has no view of that shape: what
+    may keep all elements is of its source's memory if that is row-major or its strides stay."""
     one, other = view.meta["val"], source.meta["val"]
-    if not isinstance(other, torch.Tensor) or not same_sizes((one.numel(),), (other.numel(),)):
+    if not isinstance(other, torch.Tensor):
         return False
+    counts = one.numel(), other.numel()
+    if not any(map(is_symbolic, counts)) and counts[0] != counts[1]:
+        return False  # of open sizes, two expressions may come to one number
     kept, given = (
         sorted(str(pair) for pair in zip(x.shape, x.stride(), strict=True) if str(pair[0]) != "1")
         for x in (one, other)

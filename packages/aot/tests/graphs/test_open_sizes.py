@@ -211,3 +211,18 @@ def test_images_resized_by_factors_are_eagers_at_open_sizes(name: str, by: dict)
             ours, theirs = (torch.autograd.grad(y, given, grad)[0] for y in (mine, eager))
             torch.testing.assert_close(ours, theirs, equal_nan=True)
     assert torch._C.DispatchKey.Autograd in torch.ops.aten.upsample_linear1d.vec.py_kernels
+
+
+def test_a_round_trip_by_a_copy_of_halved_sizes_stays() -> None:
+    """Twice the half of an open size is not its expression: a reshape there may still be a copy."""
+    table = flambeau_prims.decompositions()
+    example = [torch.randn(3, 4, 5, 2)]
+    call = compile(
+        captured(lambda x: (torch.channel_shuffle(x, 2),), example),
+        example,
+        run_as_is,
+        decompositions=table,
+    )
+    for channels in (4, 6, 10):
+        x = torch.randn(5, channels, 7, 4)
+        torch.testing.assert_close(call(x)[0], torch.channel_shuffle(x, 2), rtol=0, atol=0)

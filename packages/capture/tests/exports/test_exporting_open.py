@@ -40,3 +40,39 @@ def test_a_size_of_a_tensor_that_is_not_computed_with_is_named() -> None:
     fc.mark_dynamic(x, 0)
     with pytest.raises(fc.ExportError, match="number"):
         fc.export(lambda x, y: y * x.shape[0], x, torch.randn(3))
+
+
+NUMBERS = {
+    "size": lambda n: n,
+    "computed": lambda n: {"a": [n * 2 + 1, n // 2], "b": (n % 3, -n, n**2)},
+    "shape": lambda n: torch.empty(n, 3, device="meta").shape,
+    "least": lambda n: min(n, 100),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_in_the_result_are_those_of_the_call(name: str) -> None:
+    number = NUMBERS[name]
+    exported = fc.export(
+        lambda x: (x + 1, number(x.shape[0]), 7),
+        torch.randn(4, 3),
+        dynamic_shapes={"x": {0: fc.Dim("rows", max=99)}},
+    )
+    for rows in (2, 4, 9, 31):
+        _, found, constant = exported(torch.randn(rows, 3))
+        assert (found, constant) == (number(rows), 7)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + 1 if x.shape[0] / 3 > 1.5 else x - 1,
+        lambda x: x + 1 if x.shape[0] ** 0.5 > 2.5 else x - 1,
+        lambda x: (x + 1, x.shape[0] / 2),
+        lambda x: (x + 1, round(x.shape[0] / 3)),
+        lambda x: (x + 1, f"{x.shape[0]} rows"),
+    ],
+)
+def test_what_a_graph_cannot_say_of_a_size_is_an_error(function) -> None:
+    with pytest.raises(fc.ExportError, match=r"size|work"):
+        fc.export(function, torch.randn(4, 3), dynamic_shapes={"x": {0: "rows"}})

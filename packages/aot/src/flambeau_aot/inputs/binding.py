@@ -161,9 +161,9 @@ def parts_of(plan: InputPlan, values: Sequence[torch.Tensor]) -> list[SyntheticB
         for member in merged.members:
             view = member.is_view
             kind = (member.counter, view)
-            # A detached view is made without autograd too. One that shares the counter of views does
-            # here: autograd is to see writes to what it has saved. It is detached last, since writes
-            # through a strided view of another view are more than functionalization follows.
+            # A detached view is made without autograd too. One that shares the counter of views is
+            # made here: autograd is to see writes to what it has saved. It is detached last, since
+            # functionalization follows no writes through a strided view of another view.
             shared = not view and member.counter in viewed
             root = roots.setdefault(kind, whole if view or shared else whole.data)
             if member.whole:

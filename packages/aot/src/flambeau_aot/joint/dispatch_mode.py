@@ -285,6 +285,9 @@ class JointTracer(TorchDispatchMode):
                 self._nodes[id(args[0])].meta[FRESH] = True
         if func is _RANDOM_FROM and len(args) > 2 and args[2] is not None and not kwargs:
             func = torch.ops.aten.randint_like.low_dtype  # it draws so, and has a name in Python
+        if func is _aten._to_copy.default and is_symbolic(args[0]):
+            # a number that torch.func has wrapped as a tensor, in another dtype
+            func, kwargs = _aten.scalar_tensor.default, {"dtype": kwargs["dtype"]}
         absent = func is torch.ops.aten._efficientzerotensor.default
         if absent:
             # It has no memory, and functionalization dies on a view of it.

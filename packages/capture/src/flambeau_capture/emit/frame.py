@@ -135,7 +135,8 @@ def _planned(
     regions: Sequence[Region] = (),
 ) -> FramePlan:
     for node in writer.outputs:
-        _no_stand_in(node.meta.get("val"), compat.NUMBERS)
+        if node not in writer.numbers:
+            _no_stand_in(node.meta.get("val"), compat.NUMBERS)
     body = without_unused_temporaries([*writer.early, *writer.body])
     if tail:
         temporaries = [

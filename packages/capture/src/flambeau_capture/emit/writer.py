@@ -54,6 +54,7 @@ class BytecodeWriter:
         self._kept: dict[Source, str] = {}
         self.body: list[Instruction] = []
         self.outputs: dict[fx.Node, str] = {}
+        self.numbers: set[fx.Node] = set()  # those outputs of an export that are no tensors
         self.used_cells: set[str] = set()
         self._cells = frozenset(code.co_cellvars) | frozenset(code.co_freevars)
         self._temporaries: dict[int, tuple[Value, str]] = {}

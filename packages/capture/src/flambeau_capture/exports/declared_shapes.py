@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.errors import ExportError
 from flambeau_capture.frame.sizes.marks import mark_static, marks_kept, maybe_mark_dynamic
 
@@ -249,3 +250,64 @@ def marked(tensors: Sequence[Declared]) -> Iterator[None]:
                     low, high = (None, None) if size.dim is None else (size.dim.min, size.dim.max)
                     maybe_mark_dynamic(each.tensor, dim, low, high)
         yield
+
+
+def names_of_sizes(
+    shapes: Sequence[Declared],
+    leaves: Sequence[Any],
+    stand_ins: Mapping[int, torch.Tensor],
+    read: Container[int],
+) -> dict[tuple[int, int], str]:
+    """The names of open sizes by argument and dimension; read: the arguments that are computed
+    with. Those that are declared equal, or one
+    another's, are assumed to be. Raises ExportError where a declaration does not hold."""
+    names: dict[tuple[int, int], str] = {}
+    first: dict[str, Any] = {}  # by a size's name
+    others: list[tuple[Any, str, Callable[[Any], Any]]] = []
+    if stand_ins:  # what is declared is assumed now, and the conditions are read below
+        compat.reopen_environment(next(iter(stand_ins.values())))
+    for each in shapes:
+        for at in (at for at, leaf in enumerate(leaves) if leaf is each.tensor):
+            for dim, size in each.sizes.items():
+                name = "" if size.dim is None else size.dim.name
+                if name:
+                    names[at, dim] = name
+                if not size.must or not (at in stand_ins or at in read):
+                    continue
+                number = stand_ins.get(at, each.tensor).shape[dim]
+                _open(number, f"dimension {dim} of {each.label}")
+                if size.of is not None:
+                    others.append((number, *size.of))
+                elif name:
+                    _equal(first.setdefault(name, number), number, f"all sizes {name!r}")
+    for number, root, function in others:
+        if root not in first:
+            raise ExportError(f"a size is declared by {root!r}, which no argument has as a size")
+        _equal(function(first[root]), number, f"what is declared by {root!r}")
+    by_symbol: dict[Any, str] = {}
+    for name, number in first.items():
+        _open(number, f"the size {name!r}")
+        other = by_symbol.setdefault(compat.decided(number), name)
+        if other != name:
+            raise ExportError(
+                f"{other!r} and {name!r} have to be equal in this program: declare one name"
+            )
+    return names
+
+
+def _open(number: Any, where: str) -> None:
+    known = compat.decided(number) if isinstance(number, torch.SymInt) else number
+    if isinstance(known, int):
+        raise ExportError(
+            f"{where} is declared open, and this program works for {known} only: declare "
+            f"None there, or mend the line that needs it (an exported graph has no other branch)"
+        )
+
+
+def _equal(one: Any, other: Any, what: str) -> None:
+    """Assume that two sizes are equal, as the program would by comparing them."""
+    if not bool(one == other):
+        raise ExportError(
+            f"{what} are declared equal, and are {compat.hint(one)} and {compat.hint(other)} in "
+            f"the example"
+        )

@@ -22,7 +22,13 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize, uncompiled
 from flambeau_capture.breaks import Unsupported
 from flambeau_capture.errors import ExportError
-from flambeau_capture.exports.declared_shapes import Declared, declared, marked, positional_names
+from flambeau_capture.exports.declared_shapes import (
+    Declared,
+    declared,
+    marked,
+    names_of_sizes,
+    positional_names,
+)
 from flambeau_capture.exports.exported_buffers import SetAnew, module_of
 from flambeau_capture.exports.exported_names import (
     TABLES,
@@ -191,13 +197,21 @@ def _exported(
         raise ExportError(f"{name} came to {len(seen.modules)} graphs: {what}")
     for report in seen.modules[0].meta["assumed"]:  # a graph alone cannot be run as it is
         raise Unsupported(report)
+    if seen.modules[0].meta["decides_by_floats"]:
+        raise ExportError(
+            f"{name} computes a float of a size that is left open: an exported graph has whole "
+            f"numbers and conditions on them alone; compute with those, or declare None there"
+        )
     if any(given.startswith("drawn(") for given in records.graphs[0].inputs):
         raise ExportError(f"{name} draws from a generator of its own: pass the numbers instead")
     results, out_spec = pytree.tree_flatten(result)
     positional = positional_names(fn, len(args))
     called = argument_names(in_spec, positional)
     module, stand_ins = _closed(seen, leaves, results, called, module_of(fn))
-    names = _names(shapes, leaves, stand_ins)
+    tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    inputs = zip(tensors, module.graph.find_nodes(op="placeholder"), strict=True)
+    read = {place for place, node in inputs if any(user.op != "output" for user in node.users)}
+    names = names_of_sizes(shapes, leaves, stand_ins, read)
     made = Exported(
         graph_module=module,
         guards=tuple(guard for found in records.guards for guard in found.items),
@@ -222,63 +236,6 @@ def _exported(
             if again[place] is not results[place]:
                 raise seen.strange(results[place])
     return made
-
-
-def _names(
-    shapes: Sequence[Declared], leaves: Leaves, stand_ins: Mapping[int, torch.Tensor]
-) -> dict[tuple[int, int], str]:
-    """The names of open sizes by argument and dimension. Those that are declared equal, or one
-    another's, are assumed to be. Raises ExportError where a declaration does not hold."""
-    names: dict[tuple[int, int], str] = {}
-    first: dict[str, Any] = {}  # by a size's name
-    others: list[tuple[Any, str, Callable[[Any], Any]]] = []
-    if stand_ins:  # what is declared is assumed now, and the conditions are read below
-        compat.reopen_environment(next(iter(stand_ins.values())))
-    for each in shapes:
-        for at in (at for at, leaf in enumerate(leaves) if leaf is each.tensor):
-            for dim, size in each.sizes.items():
-                name = "" if size.dim is None else size.dim.name
-                if name:
-                    names[at, dim] = name
-                if at not in stand_ins or not size.must:
-                    continue
-                number = stand_ins[at].shape[dim]
-                _open(number, f"dimension {dim} of {each.label}")
-                if size.of is not None:
-                    others.append((number, *size.of))
-                elif name:
-                    _equal(first.setdefault(name, number), number, f"all sizes {name!r}")
-    for number, root, function in others:
-        if root not in first:
-            raise ExportError(f"a size is declared by {root!r}, which no argument has as a size")
-        _equal(function(first[root]), number, f"what is declared by {root!r}")
-    by_symbol: dict[Any, str] = {}
-    for name, number in first.items():
-        _open(number, f"the size {name!r}")
-        other = by_symbol.setdefault(compat.decided(number), name)
-        if other != name:
-            raise ExportError(
-                f"{other!r} and {name!r} have to be equal in this program: declare one name"
-            )
-    return names
-
-
-def _open(number: Any, where: str) -> None:
-    known = compat.decided(number) if isinstance(number, torch.SymInt) else number
-    if isinstance(known, int):
-        raise ExportError(
-            f"{where} is declared open, and this program works for {known} only: declare "
-            f"None there, or mend the line that needs it (an exported graph has no other branch)"
-        )
-
-
-def _equal(one: Any, other: Any, what: str) -> None:
-    """Assume that two sizes are equal, as the program would by comparing them."""
-    if not bool(one == other):
-        raise ExportError(
-            f"{what} are declared equal, and are {compat.hint(one)} and {compat.hint(other)} in "
-            f"the example"
-        )
 
 
 def _open_sizes(
@@ -311,6 +268,10 @@ def _open_sizes(
     return OpenSizes(places, tuple(equal), conditions, named)
 
 
+class _Whole(int):
+    """What stands in the result for a whole number that a graph returns: known by identity."""
+
+
 class _Seen:
     """The backend of an export: keeps the graph, and the tensors of its only call, in which tensors
     without values stand for what it computes."""
@@ -338,7 +299,7 @@ class _Seen:
             self.inputs = list(given)
             known = dict(zip(places, given, strict=True))
             for node, value in zip(ends, values, strict=True):
-                if node not in known:
+                if node not in known or isinstance(value, torch.SymInt):
                     known[node] = self._stand_in(module, node, value)
             self.outputs = [known[node] for node in ends]
             return self.outputs
@@ -347,6 +308,7 @@ class _Seen:
 
     # a graph in a file has no sizes that depend on data: an export says where there is one
     backend.__dict__["supports_symbols"] = ("sizes", "integers", "floats")
+    backend.__dict__["returns_numbers"] = True
 
     def refuse_changes(self) -> None:
         """Raises ExportError where the call changes objects; none is changed yet."""
@@ -382,7 +344,7 @@ class _Seen:
         number = None if value is None else compat.hint(value)
         if number is None:
             raise ExportError(f"{self.name} returns or uses a number that depends on values")
-        return number
+        return _Whole(number) if isinstance(value, torch.SymInt) else number
 
 
 def _closed(
@@ -446,17 +408,23 @@ def _closed(
     made = {
         id(tensor): node
         for node, tensor in zip(ends, seen.outputs, strict=True)
-        if isinstance(tensor, torch.Tensor)
+        if isinstance(tensor, torch.Tensor | _Whole)
     }
+    if lost := {id(n) for n in seen.outputs if isinstance(n, _Whole)}.difference(map(id, results)):
+        node = next(made[number] for number in lost)
+        raise ExportError(
+            f"{seen.name} makes something else than a number among its results of {node}, a size "
+            f"that is left open: return the number itself"
+        )
     flat: list[Any] = []
     for leaf in results:
-        if not isinstance(leaf, torch.Tensor):
+        if not isinstance(leaf, torch.Tensor | _Whole):
             if type(leaf) not in _PLAIN:
                 raise seen.strange(leaf)
             flat.append(leaf)
             continue
         there = made.get(id(leaf)) or arguments.get(id(leaf))
-        flat.append(kept(leaf) if there is None else there)
+        flat.append(kept(leaf) if there is None and isinstance(leaf, torch.Tensor) else there)
     graph.output(tuple(flat))
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op not in ("get_attr",))
     if owner is not None:

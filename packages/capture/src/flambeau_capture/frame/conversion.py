@@ -376,6 +376,7 @@ class FrameConversion:
         ):
             raise CaptureAgain(check_less)
         module.meta["assumed"] = tuple(session.assumed)
+        module.meta["decides_by_floats"] = session.shapes.decides_by_floats()
         note_padding(converter.dynamics, self.code, graph, module, inputs, bool(chain))
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         fixed = session.shapes.constants() - fixed

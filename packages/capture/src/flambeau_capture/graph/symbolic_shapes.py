@@ -52,6 +52,7 @@ class SymbolicShapes:
 
     def __init__(self, graph: GraphBuilder) -> None:
         self._graph = graph
+        self.returned = False  # whether the graph returns the numbers that leave
         self._places: dict[Any, SizeSource] = {}
         #: of floats, and of what Python computes of others: then there is a term, which may be None
         self._sources: dict[Any, Source] = {}
@@ -417,6 +418,11 @@ class SymbolicShapes:
         answer, program = left.compare(op, right)
         self._decided.append(program)
         return answer
+
+    def decides_by_floats(self) -> bool:
+        """Whether a comparison or a constant was decided that is no condition on whole numbers."""
+        fixed = self._fixed_floats & set(self._terms)
+        return bool(fixed) or any(program.sources() for program in self._decided)
 
     def value(self, number: Any) -> Any:
         """The present value, which from here on is assumed. Breaks where data decides it."""

@@ -115,6 +115,7 @@ class SymbolicTracer(Assumptions):
         self.graph = GraphBuilder(device=compat.default_device())
         self.graph.clock = WeakMethod(self.step)
         self.shapes = SymbolicShapes(self.graph)
+        self.shapes.returned = dynamics.returns_numbers
         self.shapes.known = WeakMethod(self.known_number)
         self._stored: dict[str, Value] = {}
         self.steps = 0

@@ -14,6 +14,7 @@ import importlib
 import math
 import operator
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ PACKAGES = frozenset(
 )
 #: built-in functions that a graph out of a file may call
 PYTHON = frozenset({"max", "min", "abs", "sum", "len", "pow", "round", "int", "float", "bool"})
+GETATTR = "builtins.getattr"
 #: where functions of C code are found that do not say where they are from
 PLACES: Mapping[str, Any] = {
     "torch": torch,
@@ -155,7 +157,9 @@ def graph_from(
     known = {name for name, _, _ in exported_names.named_tensors(root)}
     nodes: list[fx.Node] = []
     for (op, target, args, kwargs), name in zip(data, names):
-        called = function_named(target) if op == "call_function" else target or name
+        called = target or name
+        if op == "call_function":
+            called = _attribute_getter(args) if target == GETATTR else function_named(target)
         if op == "get_attr":
             ((kind, content),) = target.items()
             value: Any = tensors[content] if kind == "tensor" else None
@@ -168,6 +172,14 @@ def graph_from(
         nodes.append(graph.create_node(op, called, tuple(own), named, name.replace(".", "_")))
     graph.lint()
     return fx.GraphModule(root, graph, "Exported")
+
+
+def _attribute_getter(args: Sequence[Any]) -> Any:
+    """`getattr`, of what a tensor has by its class alone. Raises LookupError."""
+    name = args[1] if len(args) == 2 else None
+    if not isinstance(getattr(torch._C.TensorBase, str(name), None), types.GetSetDescriptorType):
+        raise LookupError(f"a graph does not read the attribute {name}")
+    return getattr
 
 
 def _value_from(data: Any, nodes: Sequence[fx.Node]) -> Any:

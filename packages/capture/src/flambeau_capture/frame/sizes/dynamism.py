@@ -114,6 +114,8 @@ class DynamismTracker:
         self._taken = kinds_taken(backend)
         #: a graph of it that raises has written to nothing, and is run again as it is
         self.writes_last = bool(getattr(backend, "writes_last", False))
+        #: numbers that leave are among its graphs' results, as those of an export
+        self.returns_numbers = bool(getattr(backend, "returns_numbers", False))
         self.choice = choice if self._taken else False
         self._codes: IdentityMap[CodeType, _CodeHistory] = IdentityMap()
 

@@ -185,6 +185,10 @@ class SymbolValue(Constant):
         return self._shapes.node(self.number)
 
     def reconstruct(self, writer: Any) -> None:
+        if self._shapes.returned and isinstance(node := self.graph_argument(), fx.Node):
+            writer.numbers.add(node)
+            writer.load_graph_output(node)
+            return
         if not self._known and self._shapes.is_overwritten(self.number):
             self._reconstruct_by_data(writer)  # what it was read of is another by now
             return
