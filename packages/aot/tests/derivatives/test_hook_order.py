@@ -271,19 +271,23 @@ def test_hooks_inside_of_a_program_that_is_run_again_are_called_as_often() -> No
     torch.testing.assert_close(own[-1], eager[-1])
 
 
-def test_hooks_on_results_of_reentrant_checkpoints_see_whole_gradients() -> None:
-    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        cube = x.pow(3)
-        y: Any = checkpoint(lambda u: u.exp().sin(), x, use_reentrant=True)
+@pytest.mark.parametrize("closed", [False, True])
+def test_hooks_on_results_of_reentrant_checkpoints_see_whole_gradients(closed: bool) -> None:
+    """closed: the checkpoint's function reads a leaf that is no argument of it."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        cube = x.pow(3) * w
+        y: Any = checkpoint(lambda u: (u * w if closed else u).sin(), x, use_reentrant=True)
         return y, cube, cube * cube.sum() + y
 
     def observed(call: Callable[..., Any]) -> list[Any]:
         leaf, seen = torch.arange(1.0, 4).requires_grad_(), list[Any]()
-        results = call(leaf * 1)
+        w = torch.arange(2.0, 5).requires_grad_()
+        results = call(leaf * 1, w)
         for place, result in enumerate(results):
             result.register_hook(lambda grad, at=place: (seen.append((at, grad)), grad * 2)[1])
         torch.stack([result.sum() for result in results]).sum().backward()
-        return [*seen, leaf.grad]
+        return [*seen, leaf.grad, w.grad]
 
     own, eager = observed(aot.aot_function(program, aot.run_as_is)), observed(program)
     torch.testing.assert_close(own, eager)

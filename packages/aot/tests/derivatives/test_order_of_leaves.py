@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import flambeau_aot as aot
@@ -68,13 +69,22 @@ def test_it_is_that_of_eager_and_so_are_the_gradients(seed: int) -> None:
     torch.testing.assert_close(own[1:], eager[1:])
 
 
-def test_leaves_are_as_they_were_after_a_backward_pass() -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_leaves_are_as_they_were_after_a_backward_pass(fails: bool) -> None:
     """Two that one node of another program leads to are come to by the order of its operands."""
     compiled = aot.aot_function(lambda x, y: x / (1 + y * y), aot.run_as_is)
     x, y = (torch.ones(2).requires_grad_() for _ in range(2))
     seen: list[str] = []
-    x.register_hook(lambda grad: seen.append("x"))
-    y.register_hook(lambda grad: seen.append("y"))
-    compiled(y, x).sum().backward(retain_graph=True)
+
+    def hook(name: str) -> None:
+        seen.append(name)
+        if fails and len(seen) == 2:
+            raise ValueError(name)
+
+    x.register_hook(lambda grad: hook("x"))
+    y.register_hook(lambda grad: hook("y"))
+    loss = compiled(y, x).sum()
+    with pytest.raises(ValueError, match="x") if fails else nullcontext():
+        loss.backward(retain_graph=True)
     (x * y).sum().backward()
     assert seen == ["y", "x", "x", "y"]

@@ -175,6 +175,25 @@ def test_operators_with_kernels_are_eagers_at_open_sizes(name: str) -> None:
     assert all(torch._C.DispatchKey.Autograd in operator.py_kernels for operator in beside)
 
 
+LARGER: dict[str, Callable[[Tensor], Tensor]] = {
+    f"{n}d, {mode}": lambda x, n=n, mode=mode: torch.nn.functional.interpolate(
+        x.reshape(1, 2, -1)[(..., *[None] * (n - 1))], scale_factor=1.25, mode=mode
+    )
+    for n, mode in ((1, "linear"), (2, "bilinear"), (2, "nearest"), (3, "nearest-exact"))
+}
+"""Images that eager leaves as they are, whatever the factor, where a size stays the same."""
+
+
+@pytest.mark.parametrize("name", [*BESIDE_FORMS, *LARGER])
+def test_operators_with_kernels_are_called_without_decompositions_too(name: str) -> None:
+    function = (BESIDE_FORMS | LARGER)[name]
+    example = torch.randn(30)
+    call = compile(captured(lambda x: (function(x),), [example]), [example], run_as_is)
+    for size in (30, 6, 18):
+        x = torch.linspace(-1, 1, size)
+        torch.testing.assert_close(call(x), (function(x),))
+
+
 RESIZED = {
     "linear1d": "linear",
     "bilinear2d": "bilinear",

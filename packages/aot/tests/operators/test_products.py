@@ -19,6 +19,7 @@ FORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "of columns": lambda x: torch.prod(torch.stack([x, x + 1]), dim=0, keepdim=True) * 2,
     "of all rows": lambda x: torch.stack([x + 1, x, x]).prod() * 2,
     "in double": lambda x: x.prod(0, dtype=torch.float64) * 2,
+    "zeros of the dtype": lambda x: (x.double() + 1e-60).prod(dtype=torch.float32) * 2,
 }
 
 

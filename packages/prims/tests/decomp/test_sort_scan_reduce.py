@@ -213,3 +213,11 @@ def test_random_integers_by_counting():
     assert like.stride() == (1, 3) and like.dtype == torch.float32 and like.max() < 7
     assert set(drawn.tolist()) == set(range(10))
     assert bits.min() >= 0 and bits.max() > 2**60
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 3), (3, 1)])
+def test_a_sum_begins_with_zero(shape):
+    x = torch.full(shape, -0.0)
+    with Decomposing():
+        sums = [x.sum(), x.mean(), x.nansum(), *([x.sum(-1), x.cumsum(-1)] if shape else [])]
+    assert not any(each.signbit().any() for each in sums)

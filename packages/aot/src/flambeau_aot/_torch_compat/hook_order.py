@@ -180,15 +180,25 @@ def leaves_in_order(
             found.append((next(defined, 0), ends[place][0]))
     if len(found) < 2:
         return
-    usual = [end for _, end in found]
     for number, (_, end) in enumerate(sorted(found, key=lambda item: item[0])):
         end._set_sequence_nr(_OF_LEAVES - len(found) + 1 + number)
+    over = _Over([end for _, end in found])
+    torch.autograd.Variable._execution_engine.queue_callback(over)  # type: ignore[attr-defined]
 
-    def restore() -> None:
-        for end in usual:
+
+class _Over:
+    """What a backward pass holds until it is over, or has failed: nodes of leaves are then run as
+    soon as they may be again."""
+
+    def __init__(self, ends: Sequence[Any]) -> None:
+        self.ends = ends
+
+    def __call__(self) -> None:
+        """Nothing is left to do in the pass."""
+
+    def __del__(self) -> None:
+        for end in self.ends:
             end._set_sequence_nr(_OF_LEAVES)
-
-    torch.autograd.Variable._execution_engine.queue_callback(restore)  # type: ignore[attr-defined]
 
 
 _OF_LEAVES = 2**64 - 1

@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -62,26 +62,22 @@ def compiling() -> Iterator[None]:
 
 
 _FORMS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
-#: operators whose form is wrong: it counts labels after the end of a row of them
-_WRONG = (torch.ops.aten.multilabel_margin_loss_forward.default,)
 _withheld: dict[Any, dict[Any, Any]] = {}
 _uses: Counter[Any] = Counter()
 _holding = threading.Lock()
 
 
 @contextmanager
-def python_dispatcher(decomposed: Container[Any] = ()) -> Iterator[None]:
-    """Context in which composite operators on symbolic sizes run their Python forms, and so do
-    operators with kernels of their own that are not `decomposed`. Of such an operator the form is
-    another formula, whose values and gradients are not eager's; and so is that of its overload
-    that takes factors in place of sizes, which calls the operator here, as in eager.
+def python_dispatcher() -> Iterator[None]:
+    """Context in which composite operators on symbolic sizes run their Python forms. Those of
+    operators with kernels of their own are not run: each is another formula, whose values and
+    gradients are not eager's; and so is that of an overload that takes factors in place of sizes,
+    which calls the operator here, as in eager.
 
     The forms are torch's, one table for the process: those are put aside while any thread is
     inside, and put back by the last one.
     """
-    forms = operators_with_python_forms()
-    apart = [each for each in forms if each in decomposed or each in _WRONG]
-    resizing = resizing_operators()
+    apart, resizing = operators_with_python_forms(), resizing_operators()
     with _holding:
         for operator in (*apart, *resizing):
             _uses[operator] += 1

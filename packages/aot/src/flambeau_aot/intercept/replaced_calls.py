@@ -69,9 +69,9 @@ def _by_zeros(
     (grad,) = grads
     if grad is None or not x.numel():
         return found
-    zeros = (x == 0).sum()
     values, at = (x.reshape(-1), 0) if dim is None else (x, dim)
     values = values.to(grad.dtype)
+    zeros = (values == 0).sum()
     grad = grad if kept and dim is not None else grad.unsqueeze(at)
     # each formula of ones where the other one holds: what is not chosen has a derivative of zero
     whole, rest = torch.where(zeros == 0, values, 1), torch.where(zeros == 0, 1, values)

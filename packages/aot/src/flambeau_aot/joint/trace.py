@@ -254,11 +254,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     tracer.stack_lines = program.lines_from_stack
     facts = facts_of(values, primals, input_plan.static, len(input_plan.merged))
     stand_ins = [stand_in(value, known) for value, known in zip(values, facts, strict=True)]
-    with (
-        functionalization(),
-        tracer,
-        _python_forms(environment is not None, attempt.decompositions),
-    ):
+    with functionalization(), tracer, _python_forms(environment is not None):
         parts = parts_of(input_plan, [item.wrapper for item in stand_ins])
         sparse: list[Use] = []
         hidden = any(hides_grad(inputs[part.member.position]) for part in parts)
@@ -297,7 +293,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
     kept = kept_by_autograd(effects, history, reached)
     keeping = keeping_nodes(effects, history, reached)
     raise_when_run = raising(effects, history, reached)
-    with _python_forms(environment is not None, attempt.decompositions):
+    with _python_forms(environment is not None):
         found = backward_part(effects, sparse, spent(effects, history, reached, raise_when_run))
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
@@ -398,9 +394,9 @@ def _sharing_raised_counters(effects: Effects) -> tuple[int, ...]:
     )
 
 
-def _python_forms(symbolic: bool, decompositions: Decompositions) -> AbstractContextManager[Any]:
+def _python_forms(symbolic: bool) -> AbstractContextManager[Any]:
     """The Python forms of composite operators where sizes are symbolic."""
-    return python_dispatcher(decompositions) if symbolic else nullcontext()
+    return python_dispatcher() if symbolic else nullcontext()
 
 
 def _sized_views(

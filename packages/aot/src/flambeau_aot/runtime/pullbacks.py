@@ -36,17 +36,19 @@ def pulled_back(
 
 def accumulated(seeds: Seeds, by: Sequence[torch.Tensor]) -> Sequence[Gradient]:
     """The same by a pass that accumulates in all leaves, which must be the run's own: no other one
-    goes through a checkpoint with use_reentrant=True."""
-    found: dict[int, Gradient] = {}
-    handles = [
-        x.register_hook(partial(found.__setitem__, at))
-        for at, x in enumerate(by)
-        if x.requires_grad
-    ]
+    goes through a checkpoint with use_reentrant=True. What such a checkpoint's function reads
+    besides its arguments has a gradient of each pass, the sum of which is its own."""
+    found: list[Gradient] = [None] * len(by)
+
+    def add(at: int, gradient: torch.Tensor) -> None:
+        known = found[at]
+        found[at] = gradient if known is None else known + gradient
+
+    for at, x in enumerate(by):
+        if x.requires_grad:
+            x.register_hook(partial(add, at))
     torch.autograd.backward([end for end, _ in seeds], [gradient for _, gradient in seeds])
-    for handle in handles:
-        handle.remove()
-    return [found.get(at) for at in range(len(by))]
+    return found
 
 
 def with_history(

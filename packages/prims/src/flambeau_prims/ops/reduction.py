@@ -38,11 +38,11 @@ def _rule(needs_elements: bool) -> Rule:
 
 
 def _reducing(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The function over all of `dims`; of none of them a copy."""
+    """The function over all of `dims`; without any, each element is folded by itself."""
 
     def eager(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
         if not dims:
-            return a.clone(memory_format=torch.contiguous_format)
+            return function(a.contiguous().unsqueeze(0), [0])
         return function(a, list(dims))
 
     return eager
