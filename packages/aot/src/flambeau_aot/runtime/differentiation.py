@@ -29,6 +29,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.deferred_hooks import Deferred, overtaken
 from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there, would_run
 from flambeau_aot.runtime.saved_values import (
@@ -144,7 +145,13 @@ class Differentiation:
         if not nodes:
             return None
         return ResultNodes(
-            nodes, self.parts, self.refusal, self.kept_results, views, would_run(self.plan)
+            nodes,
+            self.parts,
+            self.refusal,
+            self.kept_results,
+            views,
+            would_run(self.plan),
+            self.defers,
         )
 
     @cached_property
@@ -341,6 +348,23 @@ class Differentiation:
         """The gradients where those of some results are known as a whole."""
         self._refuse_parts()
         return self.differentiable(ctx, given, Request(ctx, whole))
+
+    def defers(self, ctx: Any) -> bool:
+        """Whether hooks on results are called when the engine comes to leaves, in the pass being
+        run: eager calls some on leaves before."""
+        plan = self.plan
+        if self.once or self.crossing.sparse or not (plan.result_order and plan.leaf_order):
+            return False
+        return not (plan.reentrant or plan.raising or self._why_whole()) and overtaken(ctx, plan)
+
+    def deferred(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
+        """Gradients of leaves that are computed when the engine comes to these."""
+        later = Deferred(ctx, self.plan)
+        self.derive(ctx, given, Request(ctx, {}, deferred=later))
+        found = later.begin(given, len(self.crossing.tangents_of))
+        if not self.plan.users:
+            unseen_where_undefined(ctx, found)
+        return tuple(found)
 
     def still_holds(self) -> bool:
         """Whether the backward graph gives what eager would now."""
