@@ -240,7 +240,7 @@ def leaves_in_order(
     for place, _ in order:
         leaf = getattr(ends[place][0], "variable", None)
         if leaf is not None and (leaf._backward_hooks or leaf._post_accumulate_grad_hooks):
-            found.append((numbers.get(place, 0), ends[place][0]))
+            found.append((numbers.get(place, _OF_LEAVES), ends[place][0]))
     if len(found) < 2:
         return
     usual = [end for _, end in found]

@@ -33,7 +33,8 @@ Enter = Callable[[torch.Tensor], torch.Tensor]
 
 
 def overtaken(main: Any, plan: RuntimePlan) -> bool:
-    """Whether eager may call hooks on a leaf before those on a result in the pass being run."""
+    """Whether eager may call hooks on a leaf before those on a result, which does not lead there, in
+    the pass being run."""
     known = main.__dict__.get("overtaken")
     if known is None or known[0] != current_backward_pass():
         known = main.overtaken = (current_backward_pass(), _overtaken(main, plan))
@@ -42,13 +43,15 @@ def overtaken(main: Any, plan: RuntimePlan) -> bool:
 
 def _overtaken(main: Any, plan: RuntimePlan) -> bool:
     orders = {output: order for order, output in enumerate(plan.differentiable)}
-    hooked = [plan.result_order[orders[at]][0] for at, own in result_hooks(main).items() if own]
+    hooked = {orders[at] for at, own in result_hooks(main).items() if own}
     ends = [end for end, _ in main.next_functions if end is not None]
     if not hooked or not all(hasattr(end, "variable") for end in ends):
         return False
-    latest = [max(n for n, _ in leading) for place, leading in plan.leaf_order
-              if _has_hooks(main.next_functions[place][0])]  # fmt: skip
-    return any(number >= first for number in latest for first in hooked)
+    return any(
+        not hooked <= frozenset().union(*(own for _, own in leading))
+        and _has_hooks(main.next_functions[place][0])
+        for place, leading in plan.leaf_order
+    )
 
 
 def _has_hooks(end: Any) -> bool:
