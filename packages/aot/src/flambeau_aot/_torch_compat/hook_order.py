@@ -21,8 +21,8 @@ from flambeau_aot._torch_compat.autograd import current_backward_pass
 
 class _Definedness:
     """Which results of a node have a gradient that eager computes, by backward pass: hooks on all
-    of them that are put there before any other note it. runs: whether eager comes to one. defers: whether
-    hooks are called later in the pass being run, by `_WhereDefined.called`."""
+    of them that are put there before any other note it. runs: whether eager comes to one. defers:
+    whether hooks are called later in the pass being run, by `_WhereDefined.called`."""
 
     def __init__(
         self, order: Sequence[int], runs: Callable[[int], bool], defers: Callable[[], bool]
@@ -166,9 +166,7 @@ def separate_hooks(
             places = _Places.apply(max(order) + 1, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
             node = ref(self)  # whose end frees what it keeps
             definedness = _Definedness(
-                order,
-                lambda at: runs(*place(node(), at)),
-                lambda: defers(place(node(), 0)[0]),
+                order, lambda at: runs(*place(node(), at)), lambda: defers(place(node(), 0)[0])
             )
             for at in order:
                 places[at]._backward_hooks = OrderedDict({0: partial(definedness.note, at)})
@@ -228,11 +226,7 @@ def with_first_hook(leaf: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> 
         hooks[key] = hooks.pop(key)
 
 
-def leaves_in_order(
-    node: Any,
-    order: LeafOrder,
-    given: Sequence[Any],
-) -> None:
+def leaves_in_order(node: Any, order: LeafOrder, given: Sequence[Any]) -> None:
     """Let the engine come to the leaves with hooks that a node leads to in this order, of all of
     which it knows the gradients at once."""
     ends, found = node.next_functions, list[tuple[int, Any]]()

@@ -33,8 +33,8 @@ Enter = Callable[[torch.Tensor], torch.Tensor]
 
 
 def overtaken(main: Any, plan: RuntimePlan) -> bool:
-    """Whether eager may call hooks on a leaf before those on a result, which does not lead there, in
-    the pass being run."""
+    """Whether eager may call hooks on a leaf, in the pass being run, before those on a result that
+    does not lead there."""
     known = main.__dict__.get("overtaken")
     if known is None or known[0] != current_backward_pass():
         known = main.overtaken = (current_backward_pass(), _overtaken(main, plan))
@@ -89,18 +89,19 @@ class Deferred:
         )
         found: list[Gradient] = [None] * count
         for place, number in leaf_numbers(self.plan.leaf_order, given).items():
-            if place in self.starts and self.main.next_functions[place][0] is not None:
-                zeros = found[place] = torch.zeros_like(self.starts[place], requires_grad=False)
-                end = self.main.next_functions[place][0]
-                with_first_hook(end.variable, self._of_leaf(place, number, zeros))
+            end = self.main.next_functions[place][0]
+            if end is not None:
+                if place in self.starts:
+                    found[place] = torch.zeros_like(self.starts[place], requires_grad=False)
+                with_first_hook(end.variable, self._of_leaf(place, number, found[place]))
         leaves_in_order(self.main, self.plan.leaf_order, given)
         return found
 
-    def _of_leaf(
-        self, place: int, number: int, zeros: torch.Tensor
-    ) -> Callable[[torch.Tensor], torch.Tensor]:
-        def add(received: torch.Tensor) -> torch.Tensor:
+    def _of_leaf(self, place: int, number: int, zeros: Gradient) -> Callable[[Gradient], Gradient]:
+        def add(received: Gradient) -> Gradient:
             self._call_hooks(number)
+            if zeros is None or received is None:
+                return received
             (part,) = self.attach([self._gradient(self.starts[place])])
             if part is None:
                 return received

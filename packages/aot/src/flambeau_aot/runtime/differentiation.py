@@ -18,6 +18,7 @@ import torch
 from flambeau_aot._torch_compat import (
     backward_keeps_graph,
     pass_accumulates,
+    result_hooks,
     saved_where_checked,
     sees_layout,
     transforms_active,
@@ -353,7 +354,9 @@ class Differentiation:
         """Whether hooks on results are called when the engine comes to leaves, in the pass being
         run: eager calls some on leaves before."""
         plan = self.plan
-        if self.once or self.crossing.sparse or not (plan.result_order and plan.leaf_order):
+        if not (result_hooks(ctx) and plan.result_order and plan.leaf_order):
+            return False
+        if self.once or self.crossing.sparse:
             return False
         return not (plan.reentrant or plan.raising or self._why_whole()) and overtaken(ctx, plan)
 
