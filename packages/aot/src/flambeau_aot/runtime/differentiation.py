@@ -41,6 +41,7 @@ from flambeau_aot.runtime.saved_values import (
     as_it_lies,
     harmless,
     laid_as,
+    of_memory,
 )
 from flambeau_aot.runtime.single_run import gradients, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
@@ -80,10 +81,10 @@ class Differentiation:
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """Primals that only a higher derivative reads."""
+        """Primals that only a higher derivative reads, or the history of which it does."""
         if self.higher is None or self.higher.unrepeatable:
             return ()
-        saved = {item.index for item in self.crossing.saved if item.kind != "output"}
+        saved = {item.index for item in self.crossing.saved if item.kind == "input"}
         saved -= {*self.higher.kept}
         saved |= {item.primal for item in self.crossing.late}
         return tuple(index for index in self.higher.read if index not in saved)
@@ -277,7 +278,8 @@ class Differentiation:
                     "inplace operation: an input of a compiled graph was written to between the "
                     "forward pass and a backward pass with create_graph=True"
                 )
-            known.update(zip(self.kept, ctx.held, strict=True))
+            for index, tensor in zip(self.kept, ctx.held, strict=True):
+                known[index] = of_memory(known[index], tensor) if index in known else tensor
         for n, item in enumerate(crossing.late):
             known[item.primal] = ctx.late[n]
         symbols = ctx.symbols if self.plan.inputs.symbols or crossing.sizes else ()
