@@ -64,6 +64,12 @@ BODIES = {
     "checkpoint": lambda x, y: checkpoints.checkpoint(
         lambda u, w: (u * w).sin(), x, y, use_reentrant=False
     ),
+    "checkpoint_twice": lambda x, y: checkpoints.checkpoint(
+        lambda u, w: (u * w).sin(), x, x, use_reentrant=False
+    ),
+    "checkpoint_unread": lambda x, y: checkpoints.checkpoint(
+        lambda u, w: u.sin(), x, y, use_reentrant=False
+    ),
     "function": lambda x, y: Product.apply(x, y).cos(),
     "backward": lambda x, y: (x * y).exp().sum().backward() if differentiable(x, y) else None,
     "raises_in_backward": lambda x, y: (

@@ -355,5 +355,8 @@ AO0179 AotError: what a compiled forward asked of the code around it, how a shar
     for that, and: {why} > change such settings between two steps, before the forward
 AO0180: arguments {positions} share memory, the program writes to one of them, and what they are
     views of was detached in place, which they were not > detach() instead
+AO0181: the caller has put hooks on results of {name}, and on leaves whose gradients may be complete
+    before those of the results are: it is differentiated as eager does, to call them in order > put
+    hooks on either alone
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

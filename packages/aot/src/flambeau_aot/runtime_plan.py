@@ -346,6 +346,9 @@ class RuntimePlan:
     that of `exp`: gradients depend on them in turn. leaf_order: of primals that may be leaves,
     which nodes of eager's lead there, each by its place in the order of these, the last one run
     first, with the tangents that lead to it: hooks on a leaf are called after the last of its own.
+    result_order: for each tangent, how many of those nodes are run after the hooks on its result
+    are called, and a number that is the greater the earlier these are; () where a result has a node
+    that the call does not make.
     """
 
     inputs: InputPlan
@@ -378,6 +381,7 @@ class RuntimePlan:
     users: tuple[frozenset[int], ...] = ()
     kept_results: tuple[int, ...] = ()
     leaf_order: tuple[tuple[int, tuple[tuple[int, frozenset[int]], ...]], ...] = ()
+    result_order: tuple[tuple[int, int], ...] = ()
 
     @functools.cached_property
     def written(self) -> frozenset[int]:

@@ -291,3 +291,49 @@ def test_hooks_on_results_of_reentrant_checkpoints_see_whole_gradients(closed: b
 
     own, eager = observed(aot.aot_function(program, aot.run_as_is)), observed(program)
     torch.testing.assert_close(own, eager)
+
+
+def with_leaves(call: Program, count: int, chance: random.Random) -> list[Any]:
+    """What hooks on leaves and results saw, put there in any order, with the gradients."""
+    generator = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(4, 4, generator=generator).requires_grad_() for _ in range(2)]
+    first, seen = chance.random() < 0.3, list[Any]()
+
+    def put(known: list[tuple[str, torch.Tensor]]) -> None:
+        for name, tensor in chance.sample(known, len(known)):
+            tensor.register_hook(lambda grad, name=name: (seen.append(name), scaled(grad))[1])
+
+    def scaled(grad: Any) -> Any:
+        return None if grad is None else grad * (1 + len(seen) / 8)
+
+    hooked = [(f"leaf {k}", leaf) for k, leaf in enumerate(leaves) if chance.random() < 0.75]
+    put(hooked * first)
+    results = call(*leaves)
+    made = [(f"result {k}", x) for k, x in enumerate(results) if chance.random() < 0.75]
+    put(hooked * (not first) + made)
+    used = [place for place in range(count) if chance.random() < 0.8] or [0]
+    ends = [results[place].sum() * (place + 1) for place in used]
+    ends += [leaf.sum() for leaf in leaves if chance.random() < 0.5]
+    loss, found = torch.stack(ends).sum(), list[Any]()
+    way = chance.choice(["backward", "twice", "inputs", "grad", "create_graph"])
+    if way in ("grad", "create_graph"):
+        create = way == "create_graph"
+        found += torch.autograd.grad(loss, leaves, create_graph=create, allow_unused=True)
+    else:
+        loss.backward(retain_graph=way == "twice", inputs=leaves[:1] if way == "inputs" else None)
+    if way == "twice":
+        loss.backward()
+    return [seen, [leaf.grad for leaf in leaves], [x if x is None else x.detach() for x in found]]
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("seed", range(100))
+def test_it_is_that_of_eager_among_hooks_on_leaves(seed: int) -> None:
+    """A leaf's are called once its gradient is complete, be there results that are come to later:
+    each hook scales its gradient by how many were called before."""
+    program, count = drawn(random.Random(seed), several=0)
+    compiled = aot.aot_function(program, aot.run_as_is)
+    for turn in range(4):
+        again = [with_leaves(c, count, random.Random(4 * seed + turn)) for c in (program, compiled)]
+        assert again[0][0] == again[1][0]
+        torch.testing.assert_close(again[1][1:], again[0][1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import flambeau_aot as aot
 import pytest
@@ -16,20 +17,43 @@ SAVING: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "an alias": lambda x, w: x[:] * w,
     "a view that is read by another": lambda x, w: x.view(-1).sin() * w.view(-1),
     "a result": lambda x, w: x.exp() * w,
+    "a part": lambda x, w: x[0] * w[1],
 }
 
 
+@pytest.mark.parametrize("wanting", ["w", "x", "xw"])
 @pytest.mark.parametrize("name", SAVING)
-def test_one_is_saved_as_eager_saves_it(name: str) -> None:
+def test_one_is_saved_as_eager_saves_it(name: str, wanting: str) -> None:
     """Itself, which has the new data, or a view, which has the memory that it was made of."""
 
-    def gradient(call: Callable[..., torch.Tensor]) -> torch.Tensor | None:
-        x, w = torch.arange(4.0).reshape(2, 2), torch.ones(2, 2, requires_grad=True)
+    def gradients(call: Callable[..., torch.Tensor], replaced: int, kind: str) -> list[Any]:
+        given = [torch.arange(4.0).reshape(2, 2) + k for k in (1, 2)]
+        x, w = (
+            tensor.requires_grad_(name in wanting) for name, tensor in zip("xw", given, strict=True)
+        )
         loss = call(x, w).sum()
-        x.data = torch.full((2, 2), 100.0)
+        own = given[replaced]
+        own.data = own.data.t() if kind == "transposed" else torch.full((2, 2), 100.0)
         loss.backward()
-        return w.grad
+        return [x.grad, w.grad]
 
-    torch.testing.assert_close(
-        gradient(aot.aot_function(SAVING[name], aot.run_as_is)), gradient(SAVING[name])
-    )
+    compiled = aot.aot_function(SAVING[name], aot.run_as_is)
+    for replaced in (0, 1):
+        for kind in ("new", "transposed"):
+            own = gradients(compiled, replaced, kind)
+            torch.testing.assert_close(own, gradients(SAVING[name], replaced, kind))
+
+
+def test_a_second_derivative_is_of_what_was_there_and_leads_to_the_input() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.view(-1).sin() * w.view(-1)
+
+    def found(call: Callable[..., torch.Tensor]) -> list[Any]:
+        x, w = (torch.arange(4.0).reshape(2, 2).requires_grad_() for _ in range(2))
+        result = call(x, w).sum()
+        x.data = torch.full((2, 2), 100.0)
+        first = torch.autograd.grad(result, [x, w], create_graph=True)
+        torch.stack([grad.square().sum() for grad in first]).sum().backward()
+        return [x.grad, w.grad]
+
+    torch.testing.assert_close(found(aot.aot_function(program, aot.run_as_is)), found(program))

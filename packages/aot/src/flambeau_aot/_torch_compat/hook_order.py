@@ -21,10 +21,13 @@ from flambeau_aot._torch_compat.autograd import current_backward_pass
 
 class _Definedness:
     """Which results of a node have a gradient that eager computes, by backward pass: hooks on all
-    of them that are put there before any other note it. runs: whether eager comes to one."""
+    of them that are put there before any other note it. runs: whether eager comes to one. defers:
+    whether hooks are called later in the pass being run, by `_WhereDefined.called`."""
 
-    def __init__(self, order: Sequence[int], runs: Callable[[int], bool]) -> None:
-        self.first, self.runs = order[0], runs
+    def __init__(
+        self, order: Sequence[int], runs: Callable[[int], bool], defers: Callable[[], bool]
+    ) -> None:
+        self.first, self.runs, self.defers = order[0], runs, defers
         self.passes: dict[int, set[int]] = {}
         self.settled: set[tuple[int, int]] = set()
         self.hooks: dict[int, _WhereDefined] = {}
@@ -75,6 +78,19 @@ class _WhereDefined(OrderedDict[int, Any]):
         super().__init__()
         self.definedness, self.at = definedness, at
         self.counted: dict[int, tuple[Any, Any]] = {}
+        self.late = False
+
+    def called(self, grad: torch.Tensor) -> torch.Tensor:
+        """The gradient after these hooks, which were deferred in the pass being run."""
+        self.definedness.passes.setdefault(current_backward_pass(), set()).add(self.at)
+        self.late = True
+        try:
+            for hook in [*self.values()]:
+                changed = hook(grad)
+                grad = grad if changed is None else changed
+        finally:
+            self.late = False
+        return grad
 
     def __setitem__(self, key: int, hook: Any) -> None:
         counts, nodes = _counts_of_passes(hook)
@@ -82,6 +98,8 @@ class _WhereDefined(OrderedDict[int, Any]):
             self.counted[key] = counts, hook
 
         def call(grad: Any) -> Any:
+            if not self.late and self.definedness.defers():
+                return None
             if counts is not None:
                 self.definedness.settle(counts, nodes)
             defined = self.definedness.passes[current_backward_pass()]
@@ -125,12 +143,17 @@ def _counts_of_passes(hook: Any) -> tuple[Any, Sequence[Any]]:
 
 
 def separate_hooks(
-    function: type[torch.autograd.Function], order: Sequence[int], runs: Callable[[Any, int], bool]
+    function: type[torch.autograd.Function],
+    order: Sequence[int],
+    place: Callable[[Any, int], tuple[Any, int]],
+    runs: Callable[[Any, int], bool],
+    defers: Callable[[Any], bool],
 ) -> None:
     """Let the results of an autograd function have hooks as results of nodes of their own have, run
     in this order: an engine that runs a node for one result calls the hooks of all, with None, and
-    those first that were put there first. runs: of a node and a result, whether the backward pass
-    would come to a node of that alone.
+    those first that were put there first. place: of a node and a result, the node of the call and
+    which of its outputs it is. runs: of these, whether the backward pass would come to a node of
+    that alone. defers: of a call's node, whether hooks are called later.
 
     `Tensor.register_hook` calls the node at the first hook that a tensor gets; that of a node puts
     hooks on all of its results, of which a tensor takes its own.
@@ -142,7 +165,9 @@ def separate_hooks(
         if not hasattr(self, "hooks"):
             places = _Places.apply(max(order) + 1, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
             node = ref(self)  # whose end frees what it keeps
-            definedness = _Definedness(order, lambda at: runs(node(), at))
+            definedness = _Definedness(
+                order, lambda at: runs(*place(node(), at)), lambda: defers(place(node(), 0)[0])
+            )
             for at in order:
                 places[at]._backward_hooks = OrderedDict({0: partial(definedness.note, at)})
                 usual(self, places[at])
@@ -152,8 +177,16 @@ def separate_hooks(
                 usual(self, places[at])
         tensor._backward_hooks = self.hooks[tensor.output_nr]
         self.hooked = {*hooked(self), tensor.output_nr}
+        main, at = place(self, tensor.output_nr)
+        main.__dict__.setdefault("result_hooks", {})[at] = self.hooks[tensor.output_nr]
 
     node._register_hook_dict = register
+
+
+def result_hooks(main: Any) -> dict[int, _WhereDefined]:
+    """The hooks on the results of a call, by output; there may be none left."""
+    found: dict[int, _WhereDefined] = main.__dict__.get("result_hooks", {})
+    return found
 
 
 class _Places(torch.autograd.Function):
@@ -164,20 +197,44 @@ class _Places(torch.autograd.Function):
         return tuple(anchor.new_empty(0) for _ in range(count))
 
 
-def leaves_in_order(
-    node: Any,
-    order: Sequence[tuple[int, Sequence[tuple[int, frozenset[int]]]]],
-    given: Sequence[Any],
-) -> None:
-    """Let the engine come to the leaves with hooks that a node leads to in this order, of all of
-    which it knows the gradients at once: `order` has, for each of them, the nodes after which it
-    would be come to with the cotangents that lead to these, those that are run last first."""
-    ends, found = node.next_functions, list[tuple[int, Any]]()
+LeafOrder = Sequence[tuple[int, Sequence[tuple[int, frozenset[int]]]]]
+"""For each leaf that a node leads to, the nodes after which eager comes to it with the cotangents
+that lead to these, those that are run last first."""
+
+
+def leaf_numbers(order: LeafOrder, given: Sequence[Any]) -> dict[int, int]:
+    """By leaf, the node after which eager comes to it where these cotangents are given."""
+    found = dict[int, int]()
     for place, leading in order:
+        for number, own in leading:
+            if any(given[at] is not None for at in own):
+                found.setdefault(place, number)
+    return found
+
+
+def with_first_hook(leaf: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> None:
+    """Let a hook on a leaf be called before all others in the backward pass being run."""
+    number = current_backward_pass()
+
+    def once(grad: torch.Tensor) -> Any:
+        handle.remove()
+        return hook(grad) if current_backward_pass() == number else None
+
+    handle = leaf.register_hook(once)
+    hooks: Any = leaf._backward_hooks
+    for key in [*hooks][:-1]:  # the engine calls them in the order of their being put there
+        hooks[key] = hooks.pop(key)
+
+
+def leaves_in_order(node: Any, order: LeafOrder, given: Sequence[Any]) -> None:
+    """Let the engine come to the leaves with hooks that a node leads to in this order, of all of
+    which it knows the gradients at once."""
+    ends, found = node.next_functions, list[tuple[int, Any]]()
+    numbers = leaf_numbers(order, given)
+    for place, _ in order:
         leaf = getattr(ends[place][0], "variable", None)
         if leaf is not None and (leaf._backward_hooks or leaf._post_accumulate_grad_hooks):
-            defined = (n for n, own in leading if any(given[at] is not None for at in own))
-            found.append((next(defined, 0), ends[place][0]))
+            found.append((numbers.get(place, _OF_LEAVES), ends[place][0]))
     if len(found) < 2:
         return
     for number, (_, end) in enumerate(sorted(found, key=lambda item: item[0])):

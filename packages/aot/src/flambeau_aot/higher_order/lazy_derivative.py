@@ -88,6 +88,7 @@ def _reason(request: Request) -> str:
         "AO0164": request.tangents,
         "AO0176": request.alive,
         "AO0178": request.changed,
+        "AO0181": request.deferred is not None,
     }
     return next((id for id, holds in known.items() if holds), "AO0153")
 
@@ -311,6 +312,14 @@ class Derivatives:
             whole = dict.fromkeys(request.asked)
             wanted = [inner[place] for place in request.asked]
         reached = [(end, item) for end, item in pairs if end.requires_grad]
+        if request and request.deferred:
+            later = request.deferred
+            later.seeds, later.starts = reached, {at: starts[at] for at in own if joint.grads[at]}
+            later.ends = {order: x for order, x in enumerate(ends) if x is not None}
+            if apart:
+                later.attach = lambda found: linked(request.main, found, inner, sources)
+                later.enter = lambda gradient: _as_leaf(gradient, sources)
+            return []
         if request and request.undefined:
             known = [end for end in ends if end is not None and end.requires_grad]
             with torch.enable_grad():

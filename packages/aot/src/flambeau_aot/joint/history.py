@@ -9,6 +9,7 @@ whole gradient, and parts of it need not add up.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.result_order import History
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import KeepingNode, Raising
+from flambeau_aot.runtime_plan import KeepingNode, Raising, View
 
 
 def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
@@ -156,6 +157,22 @@ def leaf_order(
         if not tangents <= frozenset().union(*(own for _, own in known)):
             known.append((number, tangents))
     return tuple((place, tuple(known)) for place, known in found.items()) * (len(found) > 1)
+
+
+def result_order(effects: Effects, history: History) -> tuple[tuple[int, int], ...]:
+    """For each tangent, where eager calls the hooks on its result: a field of a `RuntimePlan`."""
+    places = {x.history for x in effects.stand_ins if x.leaf is not None}
+    edges = sorted(
+        node_sequence(node)
+        for node, _ in history
+        for other, _ in node.next_functions
+        if other in places
+    )
+    numbers = [node_sequence(end.grad_fn) for end in effects.ends]
+    found = tuple((bisect_right(edges, number), number) for number in numbers)
+    # a hook on what a call itself makes a view, or copies into an input, is on another node
+    apart = effects.updates or effects.inside or any(isinstance(x, View) for x in effects.results)
+    return () if apart or len({*numbers}) < max(len(numbers), 2) else found
 
 
 def user_derivatives(history: History, reached: Reached) -> tuple[frozenset[int], ...]:

@@ -72,6 +72,7 @@ from flambeau_aot.joint.history import (
     raising,
     reentrant_tangents,
     refuse_written_aliases,
+    result_order,
     spent,
     user_derivatives,
 )
@@ -331,6 +332,7 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         raising=raise_when_run,
         partly=partly_reached(effects, history, reached, apart),
         leaf_order=leaf_order(effects, history, reached),
+        result_order=result_order(effects, history),
         users=user_derivatives(history, reached),
         linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )

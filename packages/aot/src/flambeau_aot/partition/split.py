@@ -187,9 +187,8 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     copies: set[int] = set()
     for node in crossing:
         if node in primal_index and node not in written:
-            at = primal_index[node]
-            whole = at in joint.wanting or any(node is x for x, _ in joint.kept)
-            places.append(Saved("input" if whole else "memory", at))
+            itself = any(node is x for x, _ in joint.kept)
+            places.append(Saved("input" if itself else "memory", primal_index[node]))
         elif _views(node) in written:
             copies.add(len(outputs))
             places.append(Saved("output", len(outputs)))

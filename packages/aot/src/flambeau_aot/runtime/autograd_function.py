@@ -72,7 +72,8 @@ def autograd_function(
     }
     made = type("CompiledGraph", (torch.autograd.Function,), methods)
     if own.plan.hook_order and len(own.plan.differentiable) > 1:
-        separate_hooks(made, own.plan.hook_order, would_run(own.plan))
+        order, runs = own.plan.hook_order, would_run(own.plan)
+        separate_hooks(made, order, lambda node, at: (node, at), runs, own.defers)
     return made, life
 
 
@@ -189,6 +190,9 @@ def _backward(
         if not plan.users and not one_of_many:
             lines.append(f"        unseen_where_undefined(ctx, {nothing})")
         lines.append(f"        return {'own.undefined(ctx)' if plan.users else nothing}")
+        if plan.result_order and plan.leaf_order and not one_of_many:
+            lines.append("    if own.defers(ctx):")
+            lines.append(f"        return own.deferred(ctx, {display(given)})")
         if plan.leaf_order:
             lines.append(f"    leaves_in_order(ctx, leaf_order, {display(given)})")
         if plan.reentrant:

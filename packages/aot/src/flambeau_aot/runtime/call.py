@@ -54,7 +54,7 @@ _OWN = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "partly",
     "inside", "apart", "watched", "reentrant", "linear",
     "recorded", "keeping", "raising", "users", "hook_order", "kept_results",
-    "leaf_order",
+    "leaf_order", "result_order",
 }  # fmt: skip
 
 

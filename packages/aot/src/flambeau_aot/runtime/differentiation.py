@@ -18,6 +18,7 @@ import torch
 from flambeau_aot._torch_compat import (
     backward_keeps_graph,
     pass_accumulates,
+    result_hooks,
     saved_where_checked,
     sees_layout,
     transforms_active,
@@ -29,6 +30,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.deferred_hooks import Deferred, overtaken
 from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there, would_run
 from flambeau_aot.runtime.saved_values import (
@@ -39,6 +41,7 @@ from flambeau_aot.runtime.saved_values import (
     as_it_lies,
     harmless,
     laid_as,
+    of_memory,
 )
 from flambeau_aot.runtime.single_run import gradients, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
@@ -78,10 +81,10 @@ class Differentiation:
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """Primals that only a higher derivative reads."""
+        """Primals that only a higher derivative reads, or the history of which it does."""
         if self.higher is None or self.higher.unrepeatable:
             return ()
-        saved = {item.index for item in self.crossing.saved if item.kind != "output"}
+        saved = {item.index for item in self.crossing.saved if item.kind == "input"}
         saved -= {*self.higher.kept}
         saved |= {item.primal for item in self.crossing.late}
         return tuple(index for index in self.higher.read if index not in saved)
@@ -144,7 +147,13 @@ class Differentiation:
         if not nodes:
             return None
         return ResultNodes(
-            nodes, self.parts, self.refusal, self.kept_results, views, would_run(self.plan)
+            nodes,
+            self.parts,
+            self.refusal,
+            self.kept_results,
+            views,
+            would_run(self.plan),
+            self.defers,
         )
 
     @cached_property
@@ -269,7 +278,8 @@ class Differentiation:
                     "inplace operation: an input of a compiled graph was written to between the "
                     "forward pass and a backward pass with create_graph=True"
                 )
-            known.update(zip(self.kept, ctx.held, strict=True))
+            for index, tensor in zip(self.kept, ctx.held, strict=True):
+                known[index] = of_memory(known[index], tensor) if index in known else tensor
         for n, item in enumerate(crossing.late):
             known[item.primal] = ctx.late[n]
         symbols = ctx.symbols if self.plan.inputs.symbols or crossing.sizes else ()
@@ -341,6 +351,25 @@ class Differentiation:
         """The gradients where those of some results are known as a whole."""
         self._refuse_parts()
         return self.differentiable(ctx, given, Request(ctx, whole))
+
+    def defers(self, ctx: Any) -> bool:
+        """Whether hooks on results are called when the engine comes to leaves, in the pass being
+        run: eager calls some on leaves before."""
+        plan = self.plan
+        if not (result_hooks(ctx) and plan.result_order and plan.leaf_order):
+            return False
+        if self.once or self.crossing.sparse:
+            return False
+        return not (plan.reentrant or plan.raising or self._why_whole()) and overtaken(ctx, plan)
+
+    def deferred(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
+        """Gradients of leaves that are computed when the engine comes to these."""
+        later = Deferred(ctx, self.plan)
+        self.derive(ctx, given, Request(ctx, {}, deferred=later))
+        found = later.begin(given, len(self.crossing.tangents_of))
+        if not self.plan.users:
+            unseen_where_undefined(ctx, found)
+        return tuple(found)
 
     def still_holds(self) -> bool:
         """Whether the backward graph gives what eager would now."""

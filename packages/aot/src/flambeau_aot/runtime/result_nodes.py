@@ -52,7 +52,8 @@ class Request:
     gradients are wanted in the place of those of primals, what comes to one through another left
     out. tangents: the gradients have some. undefined: all cotangents are, and derivatives of a
     user's run all the same. alive: the caller still has what the gradients depend on. changed: the
-    program depends in a backward pass on what has changed since.
+    program depends in a backward pass on what has changed since. deferred: what computes the
+    gradients later, from the run.
     """
 
     main: Any
@@ -62,6 +63,7 @@ class Request:
     undefined: bool = False
     alive: bool = False
     changed: bool = False
+    deferred: Any = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ class ResultNodes:
     """Puts the results of one compiled program on nodes of their own.
 
     refusal: why `parts` gives none, "" where it does. kept: results that eager keeps for the
-    backward pass, each with the output that it is. views: outputs that are views.
+    backward pass, each with the output that it is. views: outputs that are views. defers: of a
+    call's node, whether hooks on results are called later in the pass being run.
     """
 
     def __init__(
@@ -109,10 +112,11 @@ class ResultNodes:
         kept: Mapping[int, int],
         views: Container[int],
         would_run: Runs,
+        defers: Callable[[Any], bool],
     ) -> None:
         self.kept = kept
         self.functions = [
-            (node, _function(node, parts, refusal, views, would_run)) for node in nodes
+            (node, _function(node, parts, refusal, views, would_run, defers)) for node in nodes
         ]
 
     def attach(
@@ -143,7 +147,12 @@ def _count(tensor: torch.Tensor) -> int:
 
 
 def _function(
-    node: ResultNode, parts: Parts, refusal: str, views: Container[int], would_run: Runs
+    node: ResultNode,
+    parts: Parts,
+    refusal: str,
+    views: Container[int],
+    would_run: Runs,
+    defers: Callable[[Any], bool],
 ) -> type[torch.autograd.Function]:
     count = len(node.outputs)
     is_view = [at in views for at in node.outputs]
@@ -156,7 +165,8 @@ def _function(
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         main = ctx.next_functions[0][0]
         edges = dict(zip(node.behind, ctx.next_functions[count:], strict=True))
-        asked = requested(main, edges, refusal) if any(g is not None for g in grads) else ()
+        given = any(g is not None for g in grads) and not defers(main)
+        asked = requested(main, edges, refusal) if given else ()
         found: Sequence[Gradient] = ()
         if asked:
             found = parts(main, dict(zip(node.outputs, grads, strict=True)), asked)
@@ -165,13 +175,13 @@ def _function(
             sent_to(main, place, part)
         return (*grads, *(own.get(place) for place in node.behind))
 
-    def runs(own: Any, position: int) -> bool:
-        return would_run(own.next_functions[0][0], node.outputs[position])
+    def place(own: Any, position: int) -> tuple[Any, int]:
+        return own.next_functions[0][0], node.outputs[position]
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     made = type("ResultOfCompiledGraph", (torch.autograd.Function,), methods)
     if not node.together:
-        separate_hooks(made, range(count), runs)
+        separate_hooks(made, range(count), place, would_run, defers)
     return made
 
 
@@ -314,7 +324,8 @@ def _with_one_changed(
 def requested(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) -> tuple[int, ...]:
     """The places that these edges lead to whose gradients somebody requests in this backward
     pass."""
-    known = [item for item in main.depended if edges.get(item.place, (None, 0))[0] is not None]
+    depended = getattr(main, "depended", ())
+    known = [item for item in depended if edges.get(item.place, (None, 0))[0] is not None]
     observed = {
         item.place
         for item in known

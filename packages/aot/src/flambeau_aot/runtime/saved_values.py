@@ -116,6 +116,27 @@ class DerivativeCall:
     main: Any = None
 
 
+def of_memory(memory: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    """A tensor of memory that an input had at the call, with the history of the input."""
+    if not given.requires_grad or memory.data_ptr() == given.data_ptr():
+        return given if given.requires_grad else memory
+    with torch.enable_grad():
+        own: torch.Tensor = _OfMemory.apply(memory, given)  # type: ignore[no-untyped-call]
+    return own
+
+
+class _OfMemory(torch.autograd.Function):
+    """Of an input whose data was replaced, what it was before."""
+
+    @staticmethod
+    def forward(ctx: Any, memory: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        return memory.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, grads[0]
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a gradient lies: its strides; the first of the gradients that it shares memory with, or

@@ -104,13 +104,18 @@ backward pass through it has to be one that accumulates in all leaves."""
 
 
 def checkpoint_call(
-    body: Body, options: Sequence[tuple[str, Any]], explicit: tuple[int, ...], *tensors: Tensor
+    body: Body,
+    options: Sequence[tuple[str, Any]],
+    explicit: tuple[int, ...],
+    read: int,
+    *tensors: Tensor,
 ) -> Any:
     """`torch.utils.checkpoint.checkpoint(f, *args)`, where f is the body. explicit: which of the
-    tensors the program gives to checkpoint itself; the others it reads from outside. Whoever traces
-    the call decides what to keep for backward and sees the body alone."""
+    tensors the program gives to checkpoint itself, as often as it does; the others it reads from
+    outside. read: the body takes the first so many. Whoever traces the call decides what to keep
+    for backward and sees the body alone."""
     if compat.foreign_modes():
-        result = body(*tensors)
+        result = body(*tensors[:read])
         if dict(options).get("use_reentrant", True):
             compat.mark_history(_leaves(result), REENTRANT)
         return result
@@ -119,7 +124,9 @@ def checkpoint_call(
         everything = list(tensors)
         for place, arg in zip(explicit, args):
             everything[place] = arg
-        return disabled(body)(*everything)  # also when it runs again, inside of what is compiled
+        return disabled(body)(
+            *everything[:read]
+        )  # also when it runs again, inside of what is compiled
 
     given = (tensors[place] for place in explicit)
     return _checkpoint.checkpoint(function, *given, **dict(options))

@@ -63,10 +63,13 @@ def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     fakes = [node.meta["val"] for node in body.lifted]
     if not any(isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes):
         not_under_hooks(tx, "FB0025", "a checkpoint, which saves its arguments all the same,")
-    own = {tensor.node for tensor in tensors}
-    explicit = tuple(place for place, node in enumerate(body.lifted) if node in own)
-    head = (body.node, tuple(options.items()), explicit)
-    return record_call(tx, checkpoint_call, head, body.lifted)
+    # it saves each of its arguments, one that is given twice or that nothing reads, too
+    operands = [*dict.fromkeys([*body.lifted, *(tensor.node for tensor in tensors)])]
+    explicit = tuple(operands.index(tensor.node) for tensor in tensors)
+    if len({*explicit}) < len(explicit):  # hooks may unpack two values, of which the body takes one
+        not_under_hooks(tx, "FB0025", "a checkpoint that is given a tensor twice")
+    head = (body.node, tuple(options.items()), explicit, len(body.lifted))
+    return record_call(tx, checkpoint_call, head, operands)
 
 
 @handles(_checkpoint.checkpoint_sequential)
