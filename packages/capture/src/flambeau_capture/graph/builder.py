@@ -98,6 +98,8 @@ class GraphBuilder:
         self, outer: GraphBuilder | None = None, device: torch.device | None = None
     ) -> None:
         self.outer = outer
+        #: whether tensors that are given say nothing of their history there
+        self.hides_history: bool = outer is not None and outer.hides_history
         self.fake_mode: Any = compat.new_fake_mode() if outer is None else outer.fake_mode
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []
