@@ -33,13 +33,12 @@ _ENDLESS = (itertools.count, itertools.repeat) if sys.version_info < (3, 12) els
 
 
 def _holders(parts: tuple[Any, ...], place: int) -> int:
-    """How often an iterator within what `__reduce__` gives is held."""
+    """How many references an iterator has that is in what `__reduce__` gives."""
     return sys.getrefcount(parts[place])
 
 
-_ALONE = {
-    type(each): _holders(each.__reduce__()[1], 0) for each in (enumerate(iter([])), zip(iter([])))
-}
+_AROUND: tuple[Any, ...] = enumerate(iter([])), zip(iter([]))
+_ALONE = {type(each): _holders(each.__reduce__()[1], 0) for each in _AROUND}
 ANY_DICT, ANY_SET = object(), object()
 
 

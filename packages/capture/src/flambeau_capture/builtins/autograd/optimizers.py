@@ -57,7 +57,7 @@ class _Made:
 
 def _make_state(step: CodeType, tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> None:
     """Let torch make the state of every group, where they are what they were before the frame, and
-    torch's own `step` asks for it, which steps by every one."""
+    torch's own `step` calls, which steps by every one."""
     optimizer = getattr(args[0], "real", None) if args else None
     lists = args[2:]
     whole = tx.frames[-1].code is step and not kwargs

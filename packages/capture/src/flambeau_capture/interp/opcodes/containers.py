@@ -133,7 +133,7 @@ def unpack_ex(frame: Frame, instruction: Instruction) -> None:
     before, after = operand(instruction) & 0xFF, operand(instruction) >> 8
     iterator = _iterated(frame.tx, frame.pop())
     items = list(itertools.islice(iterator.drain(frame.tx), before))
-    if len(items) == before:  # a list of the rest, for which it is asked for an iterator again
+    if len(items) == before:  # a list of the rest, which calls `__iter__` again
         rest = iterator.target if isinstance(iterator, CallIterator) else iterator
         items += unpack(frame.tx, rest, hint=True)
     if len(items) < before + after:

@@ -45,7 +45,7 @@ class MadeAgain(IteratorValue):
 
 @dataclass(frozen=True)
 class _Taken:
-    """Gives an iterator that is not asked for itself again."""
+    """Gives an iterator, of which no `__iter__` is called."""
 
     iterator: Any
 
