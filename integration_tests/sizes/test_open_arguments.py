@@ -244,3 +244,14 @@ def test_open_numbers_at_their_ends_are_answered_as_eager(name: str) -> None:
                 torch.testing.assert_close(other, one, equal_nan=True)
             else:
                 assert other is one
+
+
+def test_indices_that_eager_refuses_are_refused() -> None:
+    def fn(x: Tensor) -> Tensor:
+        return x.take_along_dim(x.argsort().int(), 0)
+
+    compiled = flambeau.compile(fn, backend="eager")
+    for n in SIZES[:3]:
+        for each in (fn, compiled):
+            with pytest.raises(RuntimeError, match="should be Long"):
+                each(torch.linspace(-1, 2, n))

@@ -28,14 +28,17 @@ _OVER_ITEMS: tuple[type, ...] = (
 _KINDS = frozenset(_OVER_ITEMS)
 _OVER_DICTS = frozenset(_OVER_ITEMS[-7:])
 _OVER_SETS = type(iter(_SET))
-# Their `__reduce__` gives all that they are made with; those of itertools warn from 3.12 on.
+# Their `__reduce__` gives all that they are made with, and warns from 3.12 on.
 _ENDLESS = (itertools.count, itertools.repeat) if sys.version_info < (3, 12) else ()
-_MADE_ALIKE = frozenset({type(iter(collections.deque())), *_ENDLESS})
 
 
-_HELD_TWICE = 3  # by the iterator around it, by the tuple of `__reduce__`, and the question itself
+def _holders(parts: tuple[Any, ...], place: int) -> int:
+    """How many references an iterator has that is in what `__reduce__` gives."""
+    return sys.getrefcount(parts[place])
 
 
+_AROUND: tuple[Any, ...] = enumerate(iter([])), zip(iter([]))
+_ALONE = {type(each): _holders(each.__reduce__()[1], 0) for each in _AROUND}
 ANY_DICT, ANY_SET = object(), object()
 
 
@@ -46,7 +49,7 @@ class NotKnowable(TypeError):
 def can_look_ahead(iterator: object) -> bool:
     try:
         twin(iterator)
-    except NotKnowable:
+    except (NotKnowable, RuntimeError):  # which it raises where it goes on, too
         return False
     return True
 
@@ -60,22 +63,22 @@ def twin(iterator: Any) -> Iterator[Any]:
         if state and state[0] is not None:
             found.__setstate__(state[0])
         return found  # type: ignore[no-any-return]
-    if kind in _MADE_ALIKE:
+    if kind in _ENDLESS:
         made, parts = iterator.__reduce__()
         return made(*parts)  # type: ignore[no-any-return]
     if kind is enumerate:
         _, parts = iterator.__reduce__()
-        return enumerate(_own_twin(parts, 0), parts[1])
+        return enumerate(_own_twin(kind, parts, 0), parts[1])
     if kind is zip:
         _, parts, *state = iterator.__reduce__()
-        inner = [_own_twin(parts, place) for place in range(len(parts))]
+        inner = [_own_twin(kind, parts, place) for place in range(len(parts))]
         return zip(*inner, strict=bool(state and state[0]))
     raise NotKnowable(kind.__name__)
 
 
-def _own_twin(parts: tuple[Any, ...], place: int) -> Iterator[Any]:
-    """The twin of an iterator that nobody but the one around it can advance."""
-    if sys.getrefcount(parts[place]) > _HELD_TWICE:
+def _own_twin(kind: type, parts: tuple[Any, ...], place: int) -> Iterator[Any]:
+    """The twin of an iterator that nobody but the one around it, of a kind, can advance."""
+    if _holders(parts, place) > _ALONE[kind]:
         raise NotKnowable("an iterator that others hold too")
     return twin(parts[place])
 

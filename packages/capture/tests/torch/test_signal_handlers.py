@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 import time
+import warnings
 from types import FunctionType
 
 import flambeau_capture
@@ -164,6 +165,32 @@ def test_whenever_it_comes_the_thread_is_as_it_was(capture, alarm, handler):
                 pass
             assert of_this_thread() == before
         assert torch.equal(fn(x), work(x, 4))
+
+
+class Signalling:
+    """A lock that raises a signal at one of the moments when it has been taken or let go."""
+
+    def __init__(self, moment):
+        self.left = moment
+
+    def count(self, *_):
+        self.left -= 1
+        if self.left == -1:
+            signal.raise_signal(signal.SIGALRM)
+
+    __enter__ = __exit__ = count
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_warnings_are_as_they_were_whenever_it_comes(capture, alarm, monkeypatch, moment):
+    """While what collects an operator's warnings is put in its place, and taken away."""
+    alarm(plain, 0)
+    before = warnings.warn, warnings._showwarnmsg, [*warnings.filters]
+    collecting = compat.collected_warnings.__wrapped__.__globals__
+    monkeypatch.setitem(collecting, "_patching", Signalling(moment))
+    with pytest.raises(Late):
+        capture(FunctionType(work.__code__.replace(), globals(), None, (1,)))(torch.ones(2))
+    assert (warnings.warn, warnings._showwarnmsg, warnings.filters) == before
 
 
 @torch.library.custom_op("signals::late", mutates_args=())

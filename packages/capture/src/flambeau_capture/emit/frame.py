@@ -9,7 +9,7 @@ would be without compiling; if it raises, the original handlers run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -89,7 +89,7 @@ def plan_return(state: FrameState, value: Value) -> FramePlan:
     _readings(writer, state)
     writer.load(value)
     _effects(writer, state)
-    _fill_cells(writer, state, writer.used_cells)
+    _store(writer, _cells(writer, state, writer.used_cells))
     writer.body += spelling.return_value()
     return _planned(writer, state)
 
@@ -112,8 +112,7 @@ def plan_break(state: FrameState, levels: Sequence[Level], names: EntryNames) ->
             writer.load(outer.instead)
             writer.body += spelling.store_fast(INSTEAD)
     regions = _push_stack(writer, outer)
-    _restore_variables(writer, outer)
-    _fill_cells(writer, state, set(state.cells))
+    _store(writer, [*_variables(writer, outer), *_cells(writer, state, set(state.cells))])
     _let_go(writer, outer)
     host = Host(outer, names, again=names.is_resumption(state.body.code))
     if plan is None:
@@ -194,17 +193,21 @@ def _effects(writer: BytecodeWriter, state: FrameState) -> None:
         ]
 
 
-def _restore_variables(writer: BytecodeWriter, level: Level) -> None:
-    moved: list[str] = []
+def _store(writer: BytecodeWriter, stores: Iterable[list[Instruction]]) -> None:
+    """Each takes what was pushed for it: all is read before any of it is overwritten."""
+    for store in reversed([*stores]):
+        writer.body += store
+
+
+def _variables(writer: BytecodeWriter, level: Level) -> Iterator[list[Instruction]]:
+    """Push what the frame's variables hold; answer what stores it."""
     arguments = level.body.code.co_varnames[: argument_count(level.body.code)]
     for name in level.live():
         value = level.variables.get(name)
         if value is None or (value.source == Local(name) and name in arguments):
             continue
         writer.load(value)
-        moved.append(name)
-    for name in reversed(moved):
-        writer.body += spelling.store_fast(name)
+        yield spelling.store_fast(name)
 
 
 def _let_go(writer: BytecodeWriter, level: Level) -> None:
@@ -221,7 +224,10 @@ def _let_go(writer: BytecodeWriter, level: Level) -> None:
             writer.body += spelling.delete_fast(name)
 
 
-def _fill_cells(writer: BytecodeWriter, state: FrameState, wanted: set[str]) -> None:
+def _cells(
+    writer: BytecodeWriter, state: FrameState, wanted: set[str]
+) -> Iterator[list[Instruction]]:
+    """Push what the frame's own cells hold; answer what stores it."""
     for name, cell in state.cells.items():
         if name not in wanted or name in state.body.code.co_freevars or cell.pending is not None:
             continue
@@ -229,7 +235,7 @@ def _fill_cells(writer: BytecodeWriter, state: FrameState, wanted: set[str]) -> 
         if content is None or (content.source == Local(name) and not cell.written):
             continue
         writer.load(content)
-        writer.body += spelling.store_deref(name)
+        yield spelling.store_deref(name)
 
 
 def emit(plan: FramePlan, graph: CompiledGraphCall | None) -> CodeType:

@@ -237,6 +237,7 @@ class FrameConversion:
         try:
             frame = TopFrame(session, self.frame, scope)
             ended = frame.execute(stop_at, reason)
+            session.graph.ends_before_more = None  # what the program did comes before what leaves
             if session.open_loops:
                 raise CaptureAgain(session.loop_over_all)
             if session.has_counters():

@@ -98,6 +98,8 @@ class GraphBuilder:
         self, outer: GraphBuilder | None = None, device: torch.device | None = None
     ) -> None:
         self.outer = outer
+        #: whether tensors that are given say nothing of their history there
+        self.hides_history: bool = outer is not None and outer.hides_history
         self.fake_mode: Any = compat.new_fake_mode() if outer is None else outer.fake_mode
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []
@@ -278,13 +280,13 @@ class GraphBuilder:
         named = fx.node.map_arg(kwargs, _fake_of)
         watching = compat.Watching(self.effects.see)
         by_data = compat.sized_by_data(self.fake_mode, self.by_data)
-        with by_data, compat.collected_warnings() as self.warned:
+        with HANDLERS.postponed(), by_data, compat.collected_warnings() as self.warned:
             kernels = compat.symbolic_kernels(self.fake_mode)
             return self._run(target, plain, named, kernels, watching)
 
     def _run(self, target: Any, args: Any, kwargs: Any, kernels: Any, watching: Any) -> Any:
         try:
-            with HANDLERS.postponed(), compat.asking(), kernels, self.fake_mode, watching:
+            with compat.asking(), kernels, self.fake_mode, watching:
                 result = compat.perform(target, args, kwargs)
                 return compat.anew(result) if target in compat.ALWAYS_NEW else result
         except compat.Warns:

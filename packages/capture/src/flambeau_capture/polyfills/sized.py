@@ -435,10 +435,10 @@ def _by_its_code(name: str) -> Any:
 
 
 def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
+    if indices.dtype != torch.int64 or (dim is not None and input.dim() != indices.dim()):
+        return NotImplemented
     if dim is None:
         return input.reshape(-1).gather(0, indices.reshape(-1))
-    if input.dim() != indices.dim():
-        return NotImplemented
     sides = []
     for one, other in zip((input, indices), (indices, input), strict=True):
         sizes = [n if m == 1 else m for n, m in zip(one.shape, other.shape, strict=True)]

@@ -27,6 +27,7 @@ OVER = {
         for way in (iter, reversed)
     },
     "enumerate": (list, lambda items: enumerate(iter(items))),
+    "zip": (list, lambda items: zip(iter(items), iter(items))),
 }
 if sys.version_info < (3, 12):  # later ones warn where they are asked for what they hold
     OVER |= {
@@ -39,6 +40,7 @@ CHANGES = {
     "nothing": "pass",
     "before": "held.pop() if isinstance(held, list) and held else None",
     "within": "change(held)",
+    "between": "pass",
 }
 TAKES = "taken = [next(it, 'end'), next(it, 'end')]"
 
@@ -69,7 +71,9 @@ def test_an_iterator_is_taken_from(over, change_name, capture, same):
             it = iterate(held)
             for _ in itertools.islice(it, before):
                 pass
-            for _ in range(3):
+            for at in range(3):
+                if at == 1 and change_name == "between":
+                    change(held)
                 rows.append(run(torch.ones(1), it, held))
             try:
                 rows.append([*itertools.islice(it, 2)])
@@ -79,7 +83,34 @@ def test_an_iterator_is_taken_from(over, change_name, capture, same):
     same(told[1], told[0])
 
 
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("around", [enumerate, lambda inner: zip(inner, iter("abcd"))])
+def test_one_around_another_that_the_program_takes_from(around, capture, same):
+    told = []
+    for wrap in (lambda fn: fn, capture):
+        inner = iter([1, 2, 3, 4])
+        run = wrap(lambda t, it, inner=inner: (t + 1, next(it), next(inner)))
+        it = around(inner)
+        told.append([run(torch.ones(1), it) for _ in range(2)])
+    same(told[1], told[0])
+
+
+@pytest.mark.parametrize("change_text", ["held[0] = 9", "held.reverse()", "held.append(9)"])
+def test_a_deque_is_changed_while_the_caller_iterates_over_it(change_text, capture, same):
+    names = {}
+    exec(f"def f(t, held):\n    {change_text}\n    return t + 1", names)
+    told = []
+    for wrap in (lambda fn: fn, capture):
+        held, run, rows = collections.deque([1, 2, 3]), wrap(names["f"]), []
+        try:
+            for item in held:
+                rows.append((item, run(torch.ones(1), held)))
+        except RuntimeError as error:
+            rows.append(str(error))
+        told.append((rows, held))
+    same(told[1], told[0])
+
+
+@pytest.mark.parametrize("over", [name for name in OVER if name != "deque"])
 def test_what_is_taken_is_in_one_graph(over, capture, backend):
     make, iterate = OVER[over]
     run = capture(lambda t, it: (t + 1, next(it)), nopython=True)

@@ -99,6 +99,17 @@ def test_effects_happen_once():
         torch.testing.assert_close(compiled(torch.ones(2)), call(torch.ones(2)))
 
 
+@pytest.mark.parametrize("name", ["requires_grad", "is_leaf", "grad_fn", "grad"])
+def test_what_a_functionalized_function_asks_of_the_history_of_its_arguments(name):
+    def call(a):
+        for known in (a, a * 2):
+            a = a + functionalize(lambda t: t * (3 if getattr(t, name) else 5))(known)
+        return a
+
+    given = torch.ones(2, requires_grad=True)
+    assert fc.compile(call, backend="eager")(given).tolist() == call(given).tolist()
+
+
 def test_why_a_transform_was_left_to_python():
     """What it calls, which runs as it is, is reported with the end of the graph that led there."""
 

@@ -14,6 +14,8 @@ import inspect
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import CodeType
 from typing import Any
 
 import torch
@@ -53,11 +55,13 @@ class _Made:
         self._new.clear()
 
 
-def _make_state(tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> None:
-    """Let torch make the state of every group, where they are what they were before the frame."""
+def _make_state(step: CodeType, tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> None:
+    """Let torch make the state of every group, where they are what they were before the frame, and
+    torch's own `step` calls, which steps by every one."""
     optimizer = getattr(args[0], "real", None) if args else None
     lists = args[2:]
-    if kwargs or not all(isinstance(each, ListValue) for each in lists):
+    whole = tx.frames[-1].code is step and not kwargs
+    if not whole or not all(isinstance(each, ListValue) for each in lists):
         return
     if not isinstance(optimizer, Optimizer) or type(optimizer.state) is not collections.defaultdict:
         return
@@ -126,11 +130,18 @@ def _shown(gradients: dict[torch.Tensor, Any]) -> Iterator[None]:
             parameter.grad = kept
 
 
+_ZERO_GRAD = inspect.signature(Optimizer.zero_grad)
+
+
 def _end_gradients(tx: Tracer, called: Any, args: Args, kwargs: Kwargs) -> None:
     """Gradients that are set to nothing, whatever they are: none of them is read."""
-    given = [*args, *kwargs.values(), Constant(True)]
-    if tx.graph is tx.graph.outermost and isinstance(given[1], Constant) and given[1].value is True:
-        for each in _parameters(tx, given[0]):
+    try:
+        given = _ZERO_GRAD.bind(*args, **kwargs).arguments
+    except TypeError:  # that it raises is the program's
+        return
+    flag = given.get("set_to_none", Constant(True))
+    if tx.graph is tx.graph.outermost and isinstance(flag, Constant) and flag.value is True:
+        for each in _parameters(tx, given["self"]):
             if isinstance(each, TensorValue) and has_place(tx, each) and each.fake.is_leaf:
                 each.set_attr(tx, "grad", Constant(None))
 
@@ -150,4 +161,5 @@ for _called in (Optimizer.zero_grad, torch.nn.Module.zero_grad):
 for _kind in vars(torch.optim).values():
     _method = getattr(_kind, "_init_group", None) if isinstance(_kind, type) else None
     if _method is not None:
-        RULES[_method] = CallRule(Action.INLINE, handler=_make_state, of_called=True)
+        _make = partial(_make_state, inspect.unwrap(_kind.step).__code__)
+        RULES[_method] = CallRule(Action.INLINE, handler=_make, of_called=True)

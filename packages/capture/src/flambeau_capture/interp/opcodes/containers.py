@@ -7,7 +7,7 @@ construction on the stack is the container the program gets.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -17,13 +17,14 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes.registry import expression, opcode, operand, statement
 from flambeau_capture.polyfills import calling
-from flambeau_capture.values.base import Tracer, Value, unpack
+from flambeau_capture.values.base import IteratorValue, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dicts import DictValue, keys_of, pairs_of
 from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue, too_many
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.iterators.coroutines import YieldedValue
+from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.iterators.generators import of_stop_iteration
 from flambeau_capture.values.objects.attributes import assume_entry, is_iterable
 from flambeau_capture.values.stand_ins import name_in_errors
@@ -106,18 +107,18 @@ def _two_of(items: Any) -> None:
     _one, _other = items
 
 
-def _taken(tx: Tracer, value: Value) -> Iterator[Value]:
-    """The items that an assignment to several names takes."""
+def _iterated(tx: Tracer, value: Value) -> IteratorValue:
+    """Of the items that an assignment to several names takes."""
     if not is_iterable(value):
         evaluate(tx, _two_of, nameless(value))
-    return value.iterate(tx).drain(tx)
+    return value.iterate(tx)
 
 
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     count = operand(instruction)
     given = frame.pop()
-    taken = _taken(frame.tx, given)
+    taken = _iterated(frame.tx, given).drain(frame.tx)
     items = list(itertools.islice(taken, count + 1))  # as many as show that there are too many
     if len(items) < count:
         words = f"not enough values to unpack (expected {count}, got {len(items)})"
@@ -130,7 +131,11 @@ def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
 @opcode("UNPACK_EX")
 def unpack_ex(frame: Frame, instruction: Instruction) -> None:
     before, after = operand(instruction) & 0xFF, operand(instruction) >> 8
-    items = list(_taken(frame.tx, frame.pop()))
+    iterator = _iterated(frame.tx, frame.pop())
+    items = list(itertools.islice(iterator.drain(frame.tx), before))
+    if len(items) == before:  # a list of the rest, which calls `__iter__` again
+        rest = iterator.target if isinstance(iterator, CallIterator) else iterator
+        items += unpack(frame.tx, rest, hint=True)
     if len(items) < before + after:
         words = f"expected at least {before + after}, got {len(items)}"
         frame.tx.raise_error(ValueError, f"not enough values to unpack ({words})")

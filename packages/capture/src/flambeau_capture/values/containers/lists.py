@@ -244,6 +244,10 @@ class DequeValue(ListValue):
             writer.call(collections.deque, [TupleValue(self.parts()), Constant(self.maxlen)])
 
     def replay(self, writer: Any) -> None:
+        if not self.state:
+            for place, part in enumerate(self.parts()):
+                writer.do(collections.deque.__setitem__, [self, Constant(place), part])
+            return
         writer.load(self)
         writer.call_method_top("clear", [])
         writer.pop_top()

@@ -94,13 +94,14 @@ def capture_body(
 
 
 def capture_call(
-    tx: Tracer, what: str, fn: Value, args: Args
+    tx: Tracer, what: str, fn: Value, args: Args, hides_history: bool = False
 ) -> tuple[Captured, list[TensorValue], tuple[Any, ...]]:
     """The body of a call, the tensors of its arguments, and where those are among these."""
     given: list[TensorValue] = []
     shapes: list[Any] = []
 
     def run(body: GraphBuilder) -> Value:
+        body.hides_history |= hides_history
         pairs = [arguments(body, arg, given) for arg in args]
         shapes.extend(shape for _, shape in pairs)
         return tx.call(fn, [inner for inner, _ in pairs], {})

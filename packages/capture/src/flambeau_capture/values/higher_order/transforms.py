@@ -81,11 +81,12 @@ class TransformValue(Value):
         if kwargs:
             raise Break("FB0005", f"call of {self.describe()} with keyword arguments")
         before = _changes(tx)
-        body, given, shapes = capture_call(tx, self.describe(), self.fn, args)
+        plain = self.kind == "functionalize"
+        body, given, shapes = capture_call(tx, self.describe(), self.fn, args, hides_history=plain)
         options = tuple(self.options.items())
         head = (self.kind, body.node, places(shapes), options, len(given))
         nodes = [*(value.node for value in given), *body.lifted]
-        if self.kind == "functionalize":  # whoever traces the graph frees it of writes
+        if plain:  # whoever traces the graph frees it of writes
             if _changes(tx) != before:
                 raise Break(_REASON, f"{self.describe()}, which has effects")
             if tx.graph.outer is not None and "mutations_and_views" in self.options.values():

@@ -8,8 +8,10 @@ position, mostly by calling its class with what it is made of.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any, NoReturn
 
 from flambeau_capture.values.base import IteratorValue, Tracer, Value
@@ -20,6 +22,8 @@ from flambeau_capture.values.iterators.builtin import until_stopped
 class MadeAgain(IteratorValue):
     """An iterator that calling its class with its parts makes again where it is."""
 
+    named: Mapping[str, Value] = {}
+
     def __init__(self, *parts: Value) -> None:
         self.made_of = [*parts]
 
@@ -27,7 +31,31 @@ class MadeAgain(IteratorValue):
         return self.made_of
 
     def reconstruct(self, writer: Any) -> None:
-        writer.call(self.cls, self.made_of)
+        asked = tuple(
+            place
+            for place, part in enumerate(self.made_of)
+            if isinstance(part, IteratorValue)
+            and isinstance(getattr(part.cls, "__iter__", None), FunctionType)
+        )
+        if asked:  # its `__iter__` has been called already
+            writer.call(_around, [Constant(self.cls), Constant(asked), *self.made_of], self.named)
+        else:
+            writer.call(self.cls, self.made_of, self.named)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Gives an iterator, of which no `__iter__` is called."""
+
+    iterator: Any
+
+    def __iter__(self) -> Any:
+        return self.iterator
+
+
+def _around(kind: Callable[..., Any], asked: Sequence[int], *parts: Any, **named: Any) -> Any:
+    given = (_Taken(part) if place in asked else part for place, part in enumerate(parts))
+    return kind(*given, **named)
 
 
 def _next_of_each(tx: Tracer, sources: Iterable[Any]) -> list[Value] | int:
@@ -47,6 +75,7 @@ class ZipIterator(MadeAgain):
     def __init__(self, sources: list[IteratorValue], strict: bool = False) -> None:
         super().__init__(*sources)
         self.strict = strict
+        self.named = {"strict": Constant(True)} if strict else {}
 
     def advance(self, tx: Tracer) -> Value | None:
         items = _next_of_each(tx, self.made_of)
@@ -67,9 +96,6 @@ class ZipIterator(MadeAgain):
     def _refuse(self, tx: Tracer, place: int, how: str) -> NoReturn:
         others = "argument 1" if place == 1 else f"arguments 1-{place}"
         tx.raise_error(ValueError, f"zip() argument {place + 1} is {how} than {others}")
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.call(zip, self.made_of, {"strict": Constant(True)} if self.strict else {})
 
 
 class EnumerateIterator(MadeAgain):

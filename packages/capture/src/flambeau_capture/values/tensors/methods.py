@@ -29,6 +29,7 @@ from flambeau_capture.values.tensors.tensor import (
     requires_grad_already,
 )
 
+_OF_HISTORY = frozenset({"requires_grad", "is_leaf", "grad_fn", "grad"})
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 CONSTANT_ATTRIBUTES = frozenset(
     {
@@ -76,6 +77,8 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     _ = tensor.cls  # that it is a tensor is assumed from here on
     if name in ("is_leaf", "grad_fn"):
         assume_leaf(tx, tensor)
+    if name in _OF_HISTORY and tx.graph.hides_history and tensor.fake.requires_grad:
+        raise Break("FB0025", f"{name} of a tensor where torch hides its history")
     if name in _COUNTED:
         if tensor.real is None and name == "_version":  # what a graph gives has never been written
             raise SkipFrame(f"_version of {tensor.describe()}")
