@@ -46,9 +46,13 @@ ARTIFACTS = {
 VARIABLE = "FLAMBEAU_LOGS"
 
 
+#: looked up once: a signal's handler that raises while one is looked up may leave a lock taken
+_LOGGERS = {name: logging.getLogger(f"{ROOT}.{name}") for name in ARTIFACTS}
+
+
 def artifact(name: str) -> logging.Logger:
     """The logger of an artifact."""
-    return logging.getLogger(f"{ROOT}.{name}")
+    return _LOGGERS[name]
 
 
 def wanted(name: str) -> bool:
