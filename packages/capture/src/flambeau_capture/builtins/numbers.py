@@ -27,6 +27,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing, u
 from flambeau_capture.values.constant import Constant, evaluate, is_none, refuse
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import evaluate_call, handles, pure
+from flambeau_capture.values.numpy.arrays import ArrayNumber
 from flambeau_capture.values.objects.attributes import (
     ask,
     call_special,
@@ -140,6 +141,12 @@ def _round(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if not hasattr(torch.Tensor, "__round__"):
             tx.raise_error(TypeError, "type Tensor doesn't define __round__ method")
         return graph_call(tx, "call_function", torch.round, list(args), kwargs)
+    if (
+        isinstance(args[0], ArrayNumber)
+        and args[0].number.cls is int
+        and len(args) == 1 > len(kwargs)
+    ):
+        return args[0].number if type(round(args[0].cls(1))) is int else args[0]
     if args[0].special(tx, "__round__"):
         return tx.call(class_attribute(tx, args[0], args[0].cls, "__round__"), args[1:], kwargs)
     return evaluate_call(tx, round, args, kwargs)

@@ -132,7 +132,7 @@ class FrameCompiler:
     def _why_left_to_python(self) -> str:
         """Where a graph that ended has left a transform, whose function runs now, to Python."""
         stops = [record.stopped for record in self.records.frames if record.stopped is not None]
-        ended = {(s.lines[0].filename, s.lines[0].lineno): s for s in stops}
+        ended = {(s.lines[0].filename, s.lines[0].lineno): s for s in stops if s.lines}
         caller: FrameType | None = sys._getframe(1)
         while ended and caller is not None:
             found = ended.get((caller.f_code.co_filename, caller.f_lineno))

@@ -244,6 +244,8 @@ class SymbolicTracer(Assumptions):
         """Where to stop if a new exception leaves all frames, as far as that is known already."""
         if self.has_generators or self.error is not None or raised.raised or self.is_handled():
             return None
+        if self.shapes:
+            return None  # what refuses an open number may have fixed it, which the rest need not
         return Reached(self.chain()) if self.is_as_before(self._linked()[-1]) else None
 
     def name_of(self, code: CodeType) -> str:

@@ -221,8 +221,8 @@ def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
             return
         every = (*args, *kwargs.values())
         known = {id(arg): getattr(arg, "value", None) for arg in every}  # the answer rests on them
-        if any(isinstance(arg, SymbolValue) for arg in every):  # one was not the number itself
-            fixed = {id(n): Constant(known[id(n)]) for n in every if isinstance(n, SymbolValue)}
+        if any(arg.is_open for arg in every):  # one was not the number itself
+            fixed = {id(n): Constant(known[id(n)]) for n in every if n.is_open}
             named = {name: fixed.get(id(arg), arg) for name, arg in kwargs.items()}
             return _check_classes(tx, fn, [fixed.get(id(arg), arg) for arg in args], named)
         tx.raise_error(type(error), *error.args)
@@ -329,7 +329,7 @@ _UNKNOWN: Any = _UnknownSignature()
 
 def _sample(value: Value) -> Any:
     """An object of an argument's class; a constant is guarded only if the answer depends on it."""
-    if isinstance(value, SymbolValue):
+    if value.is_open:
         return value.cls(1)  # its number is left open
     if isinstance(value, Constant):
         return value._value

@@ -119,6 +119,7 @@ class Value:
     in_cells = False  # whether it is made with cells, which may hold it
     made_in_python = "FB0021"  # the break where Python makes what bytecode cannot build
     answers_as_itself = False  # whether CPython may be given its object, which never changes
+    is_open = False  # whether it is a number that is left open
     built_once = False  # whether generated code that needs it twice is to have one object
     stays_since: int | None = None  # it may not leave the frame, which made it at that step
     kept: Kept | None = None  # it must not be written to, or leave

@@ -48,7 +48,12 @@ from flambeau_capture.values.functions.builtin_functions import BuiltinValue, Pa
 from flambeau_capture.values.functions.call_rules import is_bound
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
-from flambeau_capture.values.numpy.arrays import ArrayNumber, ArrayValue, scalar_operator
+from flambeau_capture.values.numpy.arrays import (
+    ArrayNumber,
+    ArrayValue,
+    scalar_call,
+    scalar_operator,
+)
 from flambeau_capture.values.numpy.wrapping import rules
 from flambeau_capture.values.objects.attribute_dicts import unwrap_proxy
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
@@ -536,6 +541,13 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
         return graph_call(tx, "call_function", fn, [value], {})
     if isinstance(value, SymbolValue | ArrayNumber) and symbol == "-":
         return binary(tx, "*", value, Constant(-1))
+    if isinstance(value, ArrayNumber) and symbol == "abs":
+        if value.number.cls is int:
+            positive = binary(tx, ">=", value, Constant(0)).truth(tx)
+            return value if positive else binary(tx, "*", value, Constant(-1))
+        found = scalar_call(tx, fn, [value])
+        if found is not None:
+            return found
     if isinstance(value, SymbolValue) and symbol == "abs":
         if value.cls is int:
             is_positive = binary(tx, ">=", value, Constant(0))

@@ -152,6 +152,7 @@ class ArrayNumber(NumpyScalar):
     """A scalar of class `kind`. `made_of`: how it is computed of the numbers of symbols."""
 
     described = "Symbol({0.kind.__name__})"
+    is_open = True
 
     def __init__(self, kind: type, number: SymbolValue, made_of: Source, source: Source) -> None:
         Constant.__init__(self, None, source)
@@ -237,9 +238,16 @@ def scalar_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     """An operator on scalars of which one varies; None: on their values, then."""
     if symbol in _COMPARED:
         return _compared(tx, symbol, left, right)
+    whole = isinstance(left, ArrayNumber) and left.number.cls is int
+    if symbol in _SHIFTS and whole and type(right) is Constant and right.value in range(_FURTHEST):
+        symbol, right = _SHIFTS[symbol], Constant(2**right.value)
     if symbol in BY_PYTHON:
         return scalar_call(tx, BY_PYTHON[symbol], [left, right], symbol)
     return None
+
+
+_SHIFTS, _FURTHEST = {"<<": "*", ">>": "//"}, 16
+"""Shifts as arithmetic, of fewer bits than this."""
 
 
 def scalar_call(

@@ -118,6 +118,7 @@ class SymbolValue(Constant):
     """A symbolic integer or float; `node`: where the graph computes it, `term`: where guards d"""
 
     described = "Symbol({0.number})"
+    is_open = True
 
     def __init__(
         self,
