@@ -57,7 +57,7 @@ def failing(model, x):
 
 
 def unseeded(model, x):
-    return model(x) * time.perf_counter()
+    return model(x) * (time.perf_counter_ns() % 997)  # at any time of day another number
 
 
 STATUSES = {
