@@ -1,6 +1,7 @@
 """Workloads of libraries: how they are judged; `python -m integration_tests.libraries` has all."""
 
 import faulthandler
+import itertools
 import json
 import os
 import re
@@ -56,8 +57,12 @@ def failing(model, x):
     return model(x)
 
 
+#: calls of what gives another answer each time
+CALLS = itertools.count()
+
+
 def unseeded(model, x):
-    return model(x) * (time.perf_counter_ns() % 997)  # at any time of day another number
+    return model(x) + 2.0 ** next(CALLS)
 
 
 STATUSES = {
