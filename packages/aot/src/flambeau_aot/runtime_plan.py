@@ -384,6 +384,11 @@ class RuntimePlan:
     result_order: tuple[tuple[int, int], ...] = ()
 
     @functools.cached_property
+    def cotangents(self) -> dict[int, int]:
+        """The place among the cotangents by output."""
+        return {output: order for order, output in enumerate(self.differentiable)}
+
+    @functools.cached_property
     def written(self) -> frozenset[int]:
         """Primals of the graph that are not, after a call, the tensors they were before it: one
         that the backward part reads is saved as a copy."""

@@ -226,14 +226,19 @@ def with_first_hook(leaf: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> 
         hooks[key] = hooks.pop(key)
 
 
+def leaf_has_hooks(end: Any) -> bool:
+    """Whether a node is that of a leaf with hooks."""
+    leaf = getattr(end, "variable", None)
+    return leaf is not None and bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
+
+
 def leaves_in_order(node: Any, order: LeafOrder, given: Sequence[Any]) -> None:
     """Let the engine come to the leaves with hooks that a node leads to in this order, of all of
     which it knows the gradients at once."""
     ends, found = node.next_functions, list[tuple[int, Any]]()
     numbers = leaf_numbers(order, given)
     for place, _ in order:
-        leaf = getattr(ends[place][0], "variable", None)
-        if leaf is not None and (leaf._backward_hooks or leaf._post_accumulate_grad_hooks):
+        if leaf_has_hooks(ends[place][0]):
             found.append((numbers.get(place, _OF_LEAVES), ends[place][0]))
     if len(found) < 2:
         return

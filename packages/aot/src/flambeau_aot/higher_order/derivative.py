@@ -91,7 +91,7 @@ def _hand_on(joint: Joint, reached: Container[fx.Node]) -> bool:
     """Whether the gradients of all results that others depend on go on to inputs; what leads to
     one that does not may read what no gradient of an input does."""
     plan = joint.plan
-    orders = {output: order for order, output in enumerate(plan.differentiable)}
+    orders = plan.cotangents
     for place, order in own_results(plan):
         item = plan.results[place] if place >= 0 else None
         if isinstance(item, View):

@@ -17,6 +17,7 @@ import torch
 
 from flambeau_aot._torch_compat import (
     current_backward_pass,
+    leaf_has_hooks,
     leaf_numbers,
     leaves_in_order,
     result_hooks,
@@ -42,21 +43,15 @@ def overtaken(main: Any, plan: RuntimePlan) -> bool:
 
 
 def _overtaken(main: Any, plan: RuntimePlan) -> bool:
-    orders = {output: order for order, output in enumerate(plan.differentiable)}
-    hooked = {orders[at] for at, own in result_hooks(main).items() if own}
+    hooked = {plan.cotangents[at] for at, own in result_hooks(main).items() if own}
     ends = [end for end, _ in main.next_functions if end is not None]
     if not hooked or not all(hasattr(end, "variable") for end in ends):
         return False
     return any(
         not hooked <= frozenset().union(*(own for _, own in leading))
-        and _has_hooks(main.next_functions[place][0])
+        and leaf_has_hooks(main.next_functions[place][0])
         for place, leading in plan.leaf_order
     )
-
-
-def _has_hooks(end: Any) -> bool:
-    leaf = getattr(end, "variable", None)
-    return leaf is not None and bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
 
 
 @dataclass(eq=False)
@@ -79,7 +74,7 @@ class Deferred:
 
     def begin(self, given: Sequence[Gradient], count: int) -> list[Gradient]:
         """What the call's node gives: zeros, and on each leaf a hook that adds the gradient."""
-        orders = {output: order for order, output in enumerate(self.plan.differentiable)}
+        orders = self.plan.cotangents
         self.waiting = sorted(
             (
                 (self.plan.result_order[orders[at]][1], at)
@@ -111,7 +106,7 @@ class Deferred:
 
     def _call_hooks(self, number: int) -> None:
         """Call the hooks on results that eager comes to before the node of this number."""
-        orders = {output: order for order, output in enumerate(self.plan.differentiable)}
+        orders = self.plan.cotangents
         while self.waiting:
             order = orders[self.waiting[-1][1]]
             if self.plan.result_order[order][0] <= number:

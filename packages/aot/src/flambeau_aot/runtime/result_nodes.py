@@ -416,7 +416,7 @@ def would_run(plan: RuntimePlan) -> Runs:
 
 def own_results(plan: RuntimePlan) -> tuple[tuple[int, int | None], ...]:
     """What other results depend on, by place, and which cotangent is its own, if one is."""
-    orders = {output: order for order, output in enumerate(plan.differentiable)}
+    orders = plan.cotangents
     updates = {~item.primal: item.output for item in plan.updates if item.differentiable}
     return tuple((place, orders.get(_output(plan, place, updates))) for place in plan.depended)
 

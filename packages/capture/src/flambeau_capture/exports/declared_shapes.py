@@ -259,8 +259,8 @@ def names_of_sizes(
     read: Container[int],
 ) -> dict[tuple[int, int], str]:
     """The names of open sizes by argument and dimension; read: the arguments that are computed
-    with. Those that are declared equal, or one
-    another's, are assumed to be. Raises ExportError where a declaration does not hold."""
+    with. Those that are declared equal, or one another's, are assumed to be. Raises ExportError
+    where a declaration does not hold."""
     names: dict[tuple[int, int], str] = {}
     first: dict[str, Any] = {}  # by a size's name
     others: list[tuple[Any, str, Callable[[Any], Any]]] = []

@@ -124,9 +124,8 @@ def checkpoint_call(
         everything = list(tensors)
         for place, arg in zip(explicit, args):
             everything[place] = arg
-        return disabled(body)(
-            *everything[:read]
-        )  # also when it runs again, inside of what is compiled
+        # also when it runs again, inside of what is compiled
+        return disabled(body)(*everything[:read])
 
     given = (tensors[place] for place in explicit)
     return _checkpoint.checkpoint(function, *given, **dict(options))

@@ -80,6 +80,11 @@ def describes(capability: tuple[int, int]) -> bool:
     return capability >= (9, 0)
 
 
+def launches_dependents(capability: tuple[int, int]) -> bool:
+    """Whether kernels of such devices can wait for earlier ones themselves."""
+    return capability >= (9, 0)
+
+
 def architecture(capability: tuple[int, int]) -> tuple[int, int, int]:
     """The row of a compute capability; of one that is not known, that of the newest before it."""
     before = [known for known in ARCHITECTURES if known <= capability]

@@ -539,26 +539,23 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
         return computed
     if isinstance(value, TensorValue):
         return graph_call(tx, "call_function", fn, [value], {})
-    if isinstance(value, SymbolValue | ArrayNumber) and symbol == "-":
+    of_numpy = isinstance(value, ArrayNumber)
+    if value.is_open and symbol == "-":
         return binary(tx, "*", value, Constant(-1))
-    if isinstance(value, ArrayNumber) and symbol == "abs":
-        if value.number.cls is int:
-            positive = binary(tx, ">=", value, Constant(0)).truth(tx)
-            return value if positive else binary(tx, "*", value, Constant(-1))
-        found = scalar_call(tx, fn, [value])
-        if found is not None:
-            return found
-    if isinstance(value, SymbolValue) and symbol == "abs":
-        if value.cls is int:
+    if value.is_open and symbol == "abs":
+        if (value.number if isinstance(value, ArrayNumber) else value).cls is int:
             is_positive = binary(tx, ">=", value, Constant(0))
-            if not is_known(is_positive):
+            if not (of_numpy or is_known(is_positive)):
                 negative = binary(tx, "*", value, Constant(-1))
                 either = selected(tx, is_positive, value, negative)
                 if either is not None:
                     return either
             positive = is_positive.truth(tx)
             return value if positive else binary(tx, "*", value, Constant(-1))
-        found = float_call(tx, math.fabs, value) or symbol_call(tx, math.fabs, [value])
+        if of_numpy:
+            found = scalar_call(tx, fn, [value])
+        else:
+            found = float_call(tx, math.fabs, value) or symbol_call(tx, math.fabs, [value])
         if found is not None:
             return found
     if isinstance(value, Constant):

@@ -29,6 +29,7 @@ from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.iterators.builtin import SequenceIterator
 from flambeau_capture.values.tensors.graph_calls import tensor_call
 from flambeau_capture.values.tensors.symbolic_numbers import (
+    BITS,
     BY_PYTHON,
     NUMBERS,
     SymbolValue,
@@ -238,16 +239,8 @@ def scalar_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     """An operator on scalars of which one varies; None: on their values, then."""
     if symbol in _COMPARED:
         return _compared(tx, symbol, left, right)
-    whole = isinstance(left, ArrayNumber) and left.number.cls is int
-    if symbol in _SHIFTS and whole and type(right) is Constant and right.value in range(_FURTHEST):
-        symbol, right = _SHIFTS[symbol], Constant(2**right.value)
-    if symbol in BY_PYTHON:
-        return scalar_call(tx, BY_PYTHON[symbol], [left, right], symbol)
-    return None
-
-
-_SHIFTS, _FURTHEST = {"<<": "*", ">>": "//"}, 16
-"""Shifts as arithmetic, of fewer bits than this."""
+    fn = BY_PYTHON.get(symbol) or BITS.get(symbol)
+    return None if fn is None else scalar_call(tx, fn, [left, right], symbol)
 
 
 def scalar_call(

@@ -266,7 +266,7 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
         if symbol in ("//", "%") and not numbers[1]:
             return None
         return symbol_value(tx, BY_PYTHON[symbol](*numbers))
-    if symbol in _BITS and not floats and type(numbers[1]) is int:
+    if symbol in BITS and not floats and type(numbers[1]) is int:
         return _bits(tx, symbol, *numbers)
     if symbol in BY_PYTHON:
         made = symbol_call(tx, BY_PYTHON[symbol], [left, right])
@@ -294,7 +294,11 @@ _CLASSES = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _INTEGER = frozenset({"+", "-", "*", "//", "%"})
 #: what the graph computes with Python's own floats, in the program's order, and guards do
 _IN_GRAPH = frozenset({"+", "-", "*", "/"})
-_BITS = frozenset({"<<", ">>", "&"})
+BITS: dict[str, Callable[[Any, Any], Any]] = {
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "&": operator.and_,
+}
 
 
 def _bits(tx: Tracer, symbol: str, number: Any, bits: int) -> Value | None:

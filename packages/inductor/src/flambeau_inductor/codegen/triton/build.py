@@ -28,10 +28,9 @@ from flambeau_inductor.runtime.gpu.binaries import cuda_driver
 from flambeau_inductor.runtime.gpu.launch import Launcher, Library, waits
 from flambeau_inductor.runtime.gpu.tensor_descriptors import Descriptor
 from flambeau_inductor.tuning import shared_bytes_of
+from flambeau_inductor.tuning.machine import launches_dependents
 
 MINIMUM_CAPABILITY = (7, 0)
-FIRST_DEPENDENT = 90
-"""The compute capability from which kernels wait for earlier ones themselves."""
 #: warps beyond which a kernel that a pass of Triton's fails on is not tried again
 MOST_WARPS = 8
 
@@ -263,7 +262,7 @@ def _launches_dependents(target: Any) -> bool:
     from triton.runtime import driver  # triton is optional
 
     found = driver.active.get_current_target() if target is None else target
-    return bool(found.backend == "cuda" and found.arch >= FIRST_DEPENDENT)
+    return found.backend == "cuda" and launches_dependents(divmod(found.arch, 10))
 
 
 def _shared_memory(target: Any) -> int:

@@ -57,18 +57,14 @@ def _reduced(
     return e.cast(keep_dims(row, x.shape, where, keepdim), REAL_OF.get(wanted, wanted))
 
 
-def _norm_row(x: Tensor, ord: Number, where: list[int]) -> Tensor:
+def _norm_row(x: Tensor, ord: Number, where: list[int], sees_one: bool = True) -> Tensor:
+    """sees_one: whether a row of one number is its modulus, of which no power overflows or
+    vanishes."""
     if ord in _INFINITE:
         return (p.amax if ord > 0 else p.amin)(p.abs(x), where)  # type: ignore[operator]
     length = e.count(x.shape, where)
-    if ord != 0 and isinstance(length, int) and length == 1:
-        return p.amax(p.abs(x), where)  # of one number: no power of it overflows or vanishes
-    return _root_row(x, ord, where)
-
-
-def _root_row(x: Tensor, ord: Number, where: list[int]) -> Tensor:
-    if ord in _INFINITE:
-        return _norm_row(x, ord, where)
+    if sees_one and ord != 0 and isinstance(length, int) and length == 1:
+        return p.amax(p.abs(x), where)
     row = _power_sum(x, ord, where)
     if ord == 2:
         return p.sqrt(row)
@@ -85,7 +81,7 @@ def vector_norm(
     dtype: torch.dtype | None = None,
 ) -> Any:
     # eager's look for rows of one number sees none along a dimension that is not there
-    row_of = _norm_row if x.ndim or dim in (None, []) else _root_row
+    row_of = functools.partial(_norm_row, sees_one=bool(x.ndim) or dim in (None, []))
     return _reduced(row_of, x, ord, dim, keepdim, dtype=dtype)
 
 
