@@ -9,6 +9,7 @@ Invariant: no test sees the difference; each passes without the plugin, too.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import hashlib
 import importlib.util
@@ -216,7 +217,12 @@ def number_of(*names: str) -> int:
 
 def name_of(node: pytest.Item | pytest.Collector) -> str:
     """Its place in the repository, whatever folder pytest's own names begin at."""
-    return f"{os.path.relpath(node.path, ROOT)}::{node.nodeid.partition('::')[2]}"
+    return f"{_place_of(node.path)}::{node.nodeid.partition('::')[2]}"
+
+
+@functools.cache
+def _place_of(path: Path) -> str:
+    return os.path.relpath(path, ROOT)
 
 
 @contextlib.contextmanager

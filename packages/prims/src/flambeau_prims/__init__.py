@@ -10,20 +10,7 @@ from flambeau_prims.dialect import DialectError, aten_leaves, verify
 from flambeau_prims.shape_rules import TensorMeta
 
 __all__ = [
-    "DIALECT",
-    "KEEPABLE",
-    "PRIMS",
-    "DialectError",
-    "NotYetSymbolic",
-    "Prim",
-    "PrimError",
-    "TensorMeta",
-    "__version__",
-    "aten_leaves",
-    "decomposition",
-    "decompositions",
-    "lower",
-    "ops",
-    "prim_of",
-    "verify",
-]
+    "DIALECT", "KEEPABLE", "PRIMS", "DialectError", "NotYetSymbolic", "Prim", "PrimError",
+    "TensorMeta", "__version__", "aten_leaves", "decomposition", "decompositions", "lower", "ops",
+    "prim_of", "verify",
+]  # fmt: skip

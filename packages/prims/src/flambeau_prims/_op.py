@@ -341,7 +341,6 @@ def tensor_metas(args: Sequence[Any]) -> list[TensorMeta]:
 
 
 def _no_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
-    del args, result
     return 0
 
 
@@ -349,7 +348,6 @@ def flops_per_output(weight: int) -> Cost:
     """Cost rule: `weight` operations for each element of the (first) result."""
 
     def cost(args: tuple[Any, ...], result: MetaResult) -> Size:
-        del args
         return weight * tensor_metas((result,))[0].numel()
 
     return cost
@@ -359,7 +357,6 @@ def flops_per_input(weight: int) -> Cost:
     """Cost rule: `weight` operations for each element of the first argument."""
 
     def cost(args: tuple[Any, ...], result: MetaResult) -> Size:
-        del result
         first: TensorMeta = args[0]
         return weight * first.numel()
 

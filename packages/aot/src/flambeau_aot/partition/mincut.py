@@ -68,7 +68,6 @@ def minimum_cut(
 
 def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
     """Every value of the forward part that the backward part reads."""
-    del options
     late = backward_only(joint)
     early = forward_part(joint) | set(joint.primals)
 

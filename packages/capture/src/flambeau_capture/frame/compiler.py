@@ -131,11 +131,10 @@ class FrameCompiler:
 
     def _why_left_to_python(self) -> str:
         """Where a graph that ended has left a transform, whose function runs now, to Python."""
-        stops = [record.stopped for record in self.records.frames if record.stopped is not None]
-        ended = {(s.lines[0].filename, s.lines[0].lineno): s for s in stops if s.lines}
+        stops = self.records.stops
         caller: FrameType | None = sys._getframe(1)
-        while ended and caller is not None:
-            found = ended.get((caller.f_code.co_filename, caller.f_lineno))
+        while stops and caller is not None:
+            found = stops.get((caller.f_code.co_filename, caller.f_lineno))
             if found is not None:
                 return f", because a graph ended before: {found.reason.id} {found.what}"
             caller = caller.f_back
@@ -306,7 +305,7 @@ class FrameCompiler:
         finally:
             self._try(code, conversion, cache)
             record = conversion.record(time.perf_counter() - started)
-            self.records.frames.append(record)
+            self.records.note(record)
             self.publish("frame", record)
             logs.emit("frames", lambda: str(record))
 

@@ -130,6 +130,8 @@ class Records:
     """What happened to one compiled callable; `explain` reads it."""
 
     frames: list[FrameRecord] = field(default_factory=list)
+    #: why frames stopped, the latest by the file and line of each place
+    stops: dict[tuple[str, int], BreakReport] = field(default_factory=dict)
     graphs: list[CapturedGraph] = field(default_factory=list)
     breaks: list[BreakReport] = field(default_factory=list)
     recompiles: list[RecompileRecord] = field(default_factory=list)
@@ -141,6 +143,13 @@ class Records:
     settled: list[str] = field(default_factory=list)  # what compiles no more, or runs as it is
     #: of the entries that ended with an object, by code: the guards that examined it
     ended: IdentityMap[CodeType, list[tuple[Guard, ...]]] = field(default_factory=IdentityMap)
+
+    def note(self, frame: FrameRecord) -> None:
+        """Note a frame that was converted."""
+        self.frames.append(frame)
+        if frame.stopped is not None and frame.stopped.lines:
+            line = frame.stopped.lines[0]
+            self.stops[line.filename, line.lineno] = frame.stopped
 
     def end(self, code: CodeType, guards: Sequence[Guard]) -> None:
         """Note that an entry ended with the objects that these guards knew. What such a guard

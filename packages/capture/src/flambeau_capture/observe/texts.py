@@ -6,12 +6,8 @@ In: an error, a graph. Out: one line, a table. Invariant: nothing is evaluated b
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from torch import fx
-
-if TYPE_CHECKING:
-    pass
 
 
 def graph_table(module: fx.GraphModule) -> str:

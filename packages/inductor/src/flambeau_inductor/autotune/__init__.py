@@ -12,12 +12,6 @@ from flambeau_inductor.autotune.benchmark import (
 )
 
 __all__ = [
-    "Budget",
-    "Candidate",
-    "ColdTimer",
-    "CpuClock",
-    "CudaClock",
-    "BenchmarkOutcome",
-    "Tuner",
+    "Budget", "Candidate", "ColdTimer", "CpuClock", "CudaClock", "BenchmarkOutcome", "Tuner",
     "race",
-]
+]  # fmt: skip

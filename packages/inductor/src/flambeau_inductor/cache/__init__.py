@@ -16,22 +16,7 @@ from flambeau_inductor.cache.store import (
 )
 
 __all__ = [
-    "OWN",
-    "CacheEntry",
-    "Key",
-    "Lease",
-    "CacheStore",
-    "KeptValues",
-    "cache_folder",
-    "code",
-    "differences",
-    "intact",
-    "key",
-    "key_from",
-    "objection",
-    "open_store",
-    "open_values",
-    "processor",
-    "surroundings",
-    "versions",
-]
+    "OWN", "CacheEntry", "Key", "Lease", "CacheStore", "KeptValues", "cache_folder", "code",
+    "differences", "intact", "key", "key_from", "objection", "open_store", "open_values",
+    "processor", "surroundings", "versions",
+]  # fmt: skip

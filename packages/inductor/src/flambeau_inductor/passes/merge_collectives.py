@@ -73,7 +73,6 @@ class Member:
 
 def merge_collectives(graph: fx.Graph, ledger: Ledger | None = None) -> int:
     """Rewrite all that gains; returns how many calls became parts of others."""
-    del ledger
     members = [each for each in map(_member, graph.nodes) if each is not None]
     merged, seen = 0, escaping(graph)
     for bucket in _buckets(graph, members):

@@ -12,15 +12,6 @@ from flambeau_inductor.tuning.tuning import (
 )
 
 __all__ = [
-    "MEASURED",
-    "HostTuning",
-    "Machine",
-    "Processor",
-    "Tuning",
-    "host_tuning",
-    "host_tuning_for",
-    "machine_of",
-    "shared_bytes_of",
-    "tuning_for",
-    "tuning_of",
-]
+    "MEASURED", "HostTuning", "Machine", "Processor", "Tuning", "host_tuning", "host_tuning_for",
+    "machine_of", "shared_bytes_of", "tuning_for", "tuning_of",
+]  # fmt: skip

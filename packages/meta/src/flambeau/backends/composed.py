@@ -64,7 +64,6 @@ def eager(request: Request) -> Backend:
     """Runs the captured graph as it is: capture alone is at work."""
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        del example_inputs
         request.recorder.add(GraphRecord(graph_name(gm), "eager", operations(gm)))
         forward: Callable[..., Any] = gm.forward
         return forward
@@ -123,7 +122,6 @@ def cudagraphs(request: Request) -> Backend:
     """aot_eager whose graphs are recorded as CUDA graphs and replayed with one launch each."""
 
     def compiler(tally: RecordTally, name: str) -> Compiler:
-        del tally, name
 
         def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
             plain = flambeau_aot.run_as_is(gm, example_inputs, info)

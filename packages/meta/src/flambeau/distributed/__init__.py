@@ -12,12 +12,6 @@ from flambeau.distributed.ranks import RanksDisagree, compare_ranks
 from flambeau.distributed.replicas import verify_ranks
 
 __all__ = [
-    "BucketLimits",
-    "CollectivesDiffer",
-    "RanksDisagree",
-    "by_buckets",
-    "compare_ranks",
-    "in_agreement",
-    "split",
-    "verify_ranks",
-]
+    "BucketLimits", "CollectivesDiffer", "RanksDisagree", "by_buckets", "compare_ranks",
+    "in_agreement", "split", "verify_ranks",
+]  # fmt: skip

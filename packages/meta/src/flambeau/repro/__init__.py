@@ -8,17 +8,6 @@ from flambeau.repro.shrink import first_bad_node, shrink
 from flambeau.repro.stale import RecordedCall
 
 __all__ = [
-    "RecordedCall",
-    "GraphFailure",
-    "GraphCheck",
-    "Script",
-    "Settings",
-    "drawn",
-    "first_bad_node",
-    "read_script",
-    "run_calls",
-    "run_script",
-    "shrink",
-    "write_calls",
-    "write_script",
-]
+    "RecordedCall", "GraphFailure", "GraphCheck", "Script", "Settings", "drawn", "first_bad_node",
+    "read_script", "run_calls", "run_script", "shrink", "write_calls", "write_script",
+]  # fmt: skip

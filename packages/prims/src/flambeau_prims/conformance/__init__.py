@@ -9,15 +9,6 @@ from flambeau_prims.conformance.samples.registry import Case
 from flambeau_prims.conformance.score import ScoreCard
 
 __all__ = [
-    "Backend",
-    "Case",
-    "Declaration",
-    "Decomposing",
-    "KitOutcome",
-    "KitPlan",
-    "KitProgram",
-    "ScoreCard",
-    "cases",
-    "check",
-    "run",
-]
+    "Backend", "Case", "Declaration", "Decomposing", "KitOutcome", "KitPlan", "KitProgram",
+    "ScoreCard", "cases", "check", "run",
+]  # fmt: skip

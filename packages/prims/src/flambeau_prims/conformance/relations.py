@@ -52,7 +52,6 @@ def _orthonormal(name: str, q: Tensor) -> str | None:
 
 
 def _qr(args: Sequence[Any], got: Sequence[Tensor], eager: Sequence[Tensor]) -> str | None:
-    del eager
     q, r = got
     return _first(
         _near("Q R is not the operand", q @ r, args[0]),
@@ -111,12 +110,10 @@ def _eig(args: Sequence[Any], got: Sequence[Tensor], eager: Sequence[Tensor]) ->
 
 
 def _eigvals(args: Sequence[Any], got: Sequence[Tensor], eager: Sequence[Tensor]) -> str | None:
-    del args
     return _same_set(got[0], eager[0])
 
 
 def _geqrf(args: Sequence[Any], got: Sequence[Tensor], eager: Sequence[Tensor]) -> str | None:
-    del eager
     a, tau = got
     k = tau.shape[-1]
     q = PRIMS["householder_product"].overload(a[..., :k], tau)
@@ -167,7 +164,6 @@ def _at(values: Tensor, positions: Tensor, a: Tensor, dim: int) -> str | None:
 
 def _chosen(dim_at: int) -> Relation:
     def relation(args: Sequence[Any], got: Sequence[Tensor], eager: Sequence[Tensor]) -> str | None:
-        del eager
         a, dim = args[0], args[dim_at]
         values, positions = (x if x.ndim == a.ndim else x.unsqueeze(dim) for x in (got[0], got[1]))
         return _at(values, positions, a, dim)

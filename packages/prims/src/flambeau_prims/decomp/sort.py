@@ -131,7 +131,6 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Any:
 def isin(
     elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False
 ) -> Any:
-    del assume_unique
     by_views = not is_number(test_elements) and e.on_gpu(test_elements)
     if by_views and not _is_even(test_elements):  # type: ignore[arg-type]
         return NotImplemented  # eager views a few of them as one row, or has the message

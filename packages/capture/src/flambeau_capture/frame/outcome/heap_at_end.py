@@ -7,7 +7,7 @@ guards that objects which were different stay so. Invariant: nothing of the prog
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.interp.tracer import SymbolicTracer
@@ -17,9 +17,6 @@ from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.tensor import TensorValue
-
-if TYPE_CHECKING:
-    pass
 
 
 def changed_places(effects: Iterable[Any]) -> Iterator[str]:

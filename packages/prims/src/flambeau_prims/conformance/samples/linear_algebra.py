@@ -204,7 +204,6 @@ def _int_mm(g: Generator) -> Iterator[Call]:
 
 @samples("check_factorization")
 def _check_factorization(g: Generator) -> Iterator[Call]:
-    del g
     yield call(torch.tensor(0, dtype=torch.int32), "linalg.solve", True)
     yield call(torch.zeros(2, 3, dtype=torch.int32), "linalg.solve", False)
 

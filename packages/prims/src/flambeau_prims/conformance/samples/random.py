@@ -17,13 +17,11 @@ from flambeau_prims.conformance.samples.tensors import BF16, CPU, F16, F32, F64,
 
 @samples("seed")
 def _seed(g: Generator) -> Iterator[Call]:
-    del g
     yield call(device=CPU)
 
 
 @samples("philox_uniform", "philox_normal", of=(F32, F64, F16, BF16))
 def _philox(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
-    del g
     yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
     yield call([17], torch.tensor(-7), 2, dtype=dtype, device=CPU)
     yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
@@ -33,7 +31,6 @@ def _philox(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
 
 @samples("philox_bits", of=(I32, I64))
 def _bits(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
-    del g
     yield call([3, 5], torch.tensor(1234), 0, dtype=dtype, device=CPU)
     yield call([2, 3, 4], torch.tensor(2**40 + 3), 2**33, dtype=dtype, device=CPU)
     yield call([0], torch.tensor(5), 0, dtype=dtype, device=CPU)

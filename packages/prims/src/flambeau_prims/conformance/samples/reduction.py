@@ -361,5 +361,4 @@ def _index_put(g: Generator) -> Iterator[Call]:
 
 @samples("assert_true")
 def _assert_true(g: Generator) -> Iterator[Call]:
-    del g
     yield call(torch.tensor(True), "not so")

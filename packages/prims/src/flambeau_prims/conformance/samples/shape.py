@@ -159,7 +159,6 @@ def _copy(g: Generator, dtype: torch.dtype) -> Iterator[Call]:
 
 @samples("full")
 def _full(g: Generator) -> Iterator[Call]:
-    del g
     for dtype in (F32, F64, F16, BF16):
         yield call([2, 3], 1.5, dtype=dtype, device=CPU)
         yield call([3], float("nan"), dtype=dtype, device=CPU)
@@ -175,7 +174,6 @@ def _full(g: Generator) -> Iterator[Call]:
 
 @samples("iota")
 def _iota(g: Generator) -> Iterator[Call]:
-    del g
     for dtype in (I64, I32):
         yield call(5, 2, 3, dtype=dtype, device=CPU)
         yield call(6, 2, -3, dtype=dtype, device=CPU)

@@ -143,7 +143,6 @@ def _strides_found(x: Tensor, places: Indices, found: Tensor) -> Sizes:
 def index_put(
     x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
-    del unsafe
     if values.dtype != x.dtype:
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got"

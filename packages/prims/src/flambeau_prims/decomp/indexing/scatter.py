@@ -36,7 +36,6 @@ def _same_dtype(name: str, x: Tensor, src: Tensor) -> None:
 
 @decomposition(aten.gather.default)
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
-    del sparse_grad
     if index.numel() == 0:
         return e.filled(x, index.shape)
     a, places = lifted(x, positions("gather", index))

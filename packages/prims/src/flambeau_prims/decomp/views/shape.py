@@ -48,7 +48,6 @@ def to_copy(a: Arguments) -> Any:
 
 @decomposition(aten.copy.default)
 def copy(x: Tensor, src: Operand, non_blocking: bool = False) -> Tensor:
-    del non_blocking
     if not isinstance(src, Tensor):  # converted as elements are: it wraps, and need not fit
         kind = result_type((src,))
         wide = torch.promote_types(kind, torch.float64) if is_inexact(kind) else kind

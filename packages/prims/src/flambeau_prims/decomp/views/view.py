@@ -48,7 +48,6 @@ def alias(x: Tensor) -> Tensor:
 
 @decomposition(aten.expand.default)
 def expand(x: Tensor, size: Sizes, *, implicit: bool = False) -> Tensor:
-    del implicit
     new = len(size) - x.ndim
     if new < 0:
         raise RuntimeError(f"expand: {len(size)} sizes for a {x.ndim}-d tensor")

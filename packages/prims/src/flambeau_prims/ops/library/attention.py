@@ -39,7 +39,6 @@ def _check(q: TensorMeta, k: TensorMeta, v: TensorMeta, dropout_p: float) -> Non
 
 def _scores_flops(products: int) -> Callable[[tuple[Any, ...], MetaResult], Size]:
     def cost(args: tuple[Any, ...], result: MetaResult) -> Size:
-        del result
         q, k, v = args[:3] if products == 2 else args[1:4]
         scores: Size = q.numel() * k.shape[2]
         total: Size = products * (scores + scores // q.shape[3] * v.shape[3])

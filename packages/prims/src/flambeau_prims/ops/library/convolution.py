@@ -146,7 +146,6 @@ def convolution(
 
 def _backward_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
     grad, a, w, transposed, mask = args[0], args[1], args[2], args[7], args[10]
-    del result
     pixels = a if transposed else grad
     each: Size = 2 * w.numel() * pixels.shape[0] * product(pixels.shape[2:])
     return each * sum(map(bool, mask[:2]))

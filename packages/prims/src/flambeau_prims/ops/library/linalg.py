@@ -59,7 +59,6 @@ def cubic(weight: float) -> Cost:
     """`weight` times rows times columns times the smaller of the two, for each matrix."""
 
     def cost(args: tuple[Any, ...], result: MetaResult) -> Size:
-        del result
         a: TensorMeta = args[0]
         four = 4 if a.dtype.is_complex else 1
         total: Size = a.numel() * least(a.shape[-2], a.shape[-1]) * int(weight * 3) * four // 3
@@ -328,7 +327,6 @@ def ldl_factor(a: TensorMeta) -> tuple[TensorMeta, TensorMeta, TensorMeta]:
 
 
 def _per_right_side(args: tuple[Any, ...], result: MetaResult) -> Size:
-    del result
     a, b = args[0], args[-1] if isinstance(args[-1], TensorMeta) else args[1]
     total: Size = 2 * a.shape[-1] * b.numel()
     return total
