@@ -18,7 +18,8 @@ from flambeau_capture.builtins.operations.operator_tables import (
     declined,
     of_built_ins,
 )
-from flambeau_capture.builtins.operations.operators import binary, identical, unary
+from flambeau_capture.builtins.operations.operators import binary, unary
+from flambeau_capture.builtins.operations.sameness import identical
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, index_of

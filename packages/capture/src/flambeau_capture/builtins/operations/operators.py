@@ -29,11 +29,19 @@ from flambeau_capture.builtins.operations.operator_tables import (
     refuse,
 )
 from flambeau_capture.builtins.operations.percent import percent
+from flambeau_capture.builtins.operations.sameness import (
+    _MAYBE_METHODS,
+    _METHODS,
+    _of_object,
+    by_identity,
+    compares_by_identity,
+    identical,
+    same_method,
+)
 from flambeau_capture.builtins.tensors.operators import indexed, refuses_tensors, tensor_operator
 from flambeau_capture.identity import known_in
-from flambeau_capture.source import Attr
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value, needing
-from flambeau_capture.values.constant import Constant, evaluate, nameless, one_object
+from flambeau_capture.values.constant import Constant, evaluate, nameless
 from flambeau_capture.values.containers.dict_views import DictView
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import DequeValue, ListValue
@@ -44,10 +52,7 @@ from flambeau_capture.values.containers.sequences import (
     tx_equal,
 )
 from flambeau_capture.values.containers.sets import SetValue, algebra
-from flambeau_capture.values.functions.builtin_functions import BuiltinValue, PartialValue
-from flambeau_capture.values.functions.call_rules import is_bound
-from flambeau_capture.values.functions.functions import FunctionValue
-from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
+from flambeau_capture.values.functions.builtin_functions import BuiltinValue
 from flambeau_capture.values.numpy.arrays import (
     ArrayNumber,
     ArrayValue,
@@ -80,74 +85,6 @@ from flambeau_capture.values.tensors.symbolic_numbers import (
     symbol_operator,
 )
 from flambeau_capture.values.tensors.tensor import TensorValue
-
-
-def compares_by_identity(value: Value) -> bool:
-    """Whether `==` on an opaque value compares identity."""
-    return not isinstance(value, OpaqueValue | MadeObject) or _of_object(value)
-
-
-def _of_object(value: Value) -> bool:
-    """Whether `==` of its class is object's."""
-    found = find_in_class(value.cls, "__eq__")
-    return found is not None and found[0] is object
-
-
-def by_identity(tx: Tracer, value: Value) -> bool:
-    """Whether a value is equal to itself alone, as its class says nothing else."""
-    if isinstance(value, ClassValue) and value.special(tx, "__eq__"):
-        return False
-    return isinstance(value, ClassValue | PartialValue | BuiltinValue | FunctionValue)
-
-
-_METHODS = (MethodValue, BoundMethod)
-_MAYBE_METHODS = (*_METHODS, BuiltinValue)
-
-
-def same_method(tx: Tracer, left: Value, right: Value) -> bool:
-    left, right = _as_bound(tx, left), _as_bound(tx, right)
-    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
-        return identical(tx, left.receiver, right.receiver) and identical(
-            tx, left.function, right.function
-        )
-    if isinstance(left, BoundMethod) and isinstance(right, BoundMethod):
-        return left.name == right.name and identical(tx, left.receiver, right.receiver)
-    return False
-
-
-def _as_bound(tx: Tracer, value: Value) -> Value:
-    """A method in C that the program has kept as it is where it was looked up."""
-    if not isinstance(value, BuiltinValue) or value.source is None or not is_bound(value.fn):
-        return value
-    receiver = tx.wrap(value.fn.__self__, Attr(value.source, "__self__"))
-    return BoundMethod(receiver, value.fn.__name__)
-
-
-def identical(tx: Tracer, left: Value, right: Value) -> bool:
-    """`left is right`."""
-    if left is right:
-        return True
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        return one_object(tx, left, right)
-    if isinstance(left, ClassValue) and isinstance(right, ClassValue):
-        return left.python_class is right.python_class
-    if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
-        return left.fn is right.fn
-    if isinstance(left, OpaqueValue) and isinstance(right, OpaqueValue):
-        if left.real is right.real:
-            assert left.source is not None and right.source is not None
-            tx.guard_alias(left.source, right.source)
-            return True
-    of_one_class = left.cls is right.cls  # the answer rests on what they are
-    for side in (left, right):
-        if isinstance(side, Reading) and of_one_class:
-            side.unknown("identity")
-    if isinstance(left, TupleValue) and isinstance(right, TupleValue):
-        if left.cls is tuple and right.cls is tuple and not left.parts() and not right.parts():
-            return True  # there is one empty tuple
-    if not isinstance(left, Constant) and not isinstance(right, Constant):
-        tx.guard_distinct(left, right)
-    return False
 
 
 def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None = None) -> Value:

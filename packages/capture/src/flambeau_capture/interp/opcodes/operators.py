@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau_capture.builtins.operations.operators import binary, identical, unary
+from flambeau_capture.builtins.operations.operators import binary, unary
+from flambeau_capture.builtins.operations.sameness import identical
 from flambeau_capture.builtins.texts import format_value, text_of, text_value
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
