@@ -5,9 +5,11 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -18,7 +20,9 @@ import flambeau
 from flambeau.cache import disk
 
 PROGRAM = """
-import json, sys, torch, flambeau
+import json, os, sys, torch
+open(sys.argv[2], "w").write(str(os.getpid()))
+import flambeau
 from flambeau_capture import mark_dynamic
 records = []
 for size in (5, int(sys.argv[1])):
@@ -43,29 +47,26 @@ def folder(tmp_path, monkeypatch):
     return place
 
 
-def start(folder, rows):
+def run(folder, rows):
     env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(folder)}
     env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    command = [sys.executable, "-c", PROGRAM, str(rows)]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", PROGRAM, str(rows), str(folder.parent / str(rows))]
+    return subprocess.run(command, env=env, stdout=subprocess.PIPE)
 
 
 def test_processes_at_once_one_of_which_is_killed(folder):
     """Each compiles for a fixed size and for an open one."""
-    running = [start(folder, rows) for rows in (6, 64, 9)]
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(folder.glob(".new-*")):
-        time.sleep(0.01)  # until one of them writes
-    running[0].kill()
-    running[0].communicate()
-    for each in running[1:]:
-        each.communicate()
-        assert each.returncode == 0
+    with ThreadPoolExecutor() as pool:
+        running = [pool.submit(run, folder, rows) for rows in (6, 64, 9)]
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not list(folder.glob(".new-*")):
+            time.sleep(0.01)  # until one of them writes
+        os.kill(int((folder.parent / "6").read_text()), signal.SIGKILL)
+    assert [each.result().returncode for each in running] == [-signal.SIGKILL, 0, 0]
     places = [path.parent for path in folder.glob("*/??/*/digests.json")]
     assert places and all(map(intact, places))
-    last = start(folder, 31)
-    written, _ = last.communicate()
-    assert last.returncode == 0 and json.loads(written.splitlines()[-1]) == [True, True]
+    last = run(folder, 31)
+    assert last.returncode == 0 and json.loads(last.stdout.splitlines()[-1]) == [True, True]
 
 
 def compiled_once(rows=5):
