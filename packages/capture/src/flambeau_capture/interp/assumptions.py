@@ -7,24 +7,32 @@ itself keeps.
 
 from __future__ import annotations
 
+import linecache
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from types import CodeType
 from typing import Any
 from weakref import WeakMethod
 
+from torch import fx
+
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, UserLine
+from flambeau_capture.breaks import Break, CaptureAgain, UserLine
+from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.frame.sizes.dynamism import DynamismTracker
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.guards.equality import PLAIN
+from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.options import Options
 from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import Value
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.registry import trusted_class
+from flambeau_capture.values.tensors.tensor import TensorValue
 
 _OF_THE_OBJECT_ITSELF = frozenset(
     {"ID_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "CONSTANT_MATCH", "NONE_MATCH", "BOOL_MATCH"}
@@ -34,10 +42,16 @@ _OF_THE_OBJECT_ITSELF = frozenset(
 class Assumptions:
     """The part of a tracer that says what its graph and bytecode rely on."""
 
+    tensor_rules = TENSOR_RULES
     shapes: SymbolicShapes
 
     def __init__(
-        self, code: CodeType, origin: CodeType, options: Options, dynamics: DynamismTracker
+        self,
+        code: CodeType,
+        origin: CodeType,
+        options: Options,
+        names: IdentityMap[CodeType, str],
+        dynamics: DynamismTracker,
     ) -> None:
         self._code = code
         self.origin = origin  # of a resumption, the code that broke
@@ -49,6 +63,10 @@ class Assumptions:
         self._tensors: list[tuple[Source, Any]] = []
         self._owning = False
         self.identity_keys: dict[Source, None] = {}  # of what tables keep by identity
+        self._stored: dict[str, Value] = {}
+        self._choices: Counter[str] = Counter()
+        self._names = names
+        self._lines: dict[tuple[int, int | None], str] = {}
 
     def guard(self, source: Source | None, kind: str, *params: Any) -> None:
         """Assume something about what a source holds."""
@@ -213,6 +231,75 @@ class Assumptions:
         it may not."""
         before = self._dynamics.needed_by(self._code, operator, source, value)
         return None if self.options.nopython else before
+
+    # -- open numbers ---------------------------------------------------------------------------
+
+    def known_number(self, node: fx.Node, dim: int | None) -> int | float | None:
+        """What a node of the graph is, or a size of its tensor, where guards can say it."""
+        found = self.tensor_rules.known_number(self, node, dim)
+        if found is None and dim is None:
+            self.tensor_rules.number_for_python(self, TensorValue(node.all_input_nodes[0]))
+        return found
+
+    def stored(self, place: str, value: Value) -> None:
+        """Note what the frame stores at a place of the program."""
+        self._stored[place] = value
+
+    def has_counters(self) -> bool:
+        """Whether numbers and sizes read as constants are others once the frame has run."""
+        counts = partial(self._dynamics.counts, self._code)
+        grows = partial(self._dynamics.grows, self._code)
+        new = [counts(place, value._value) for place, value in self._stored.items()
+               if type(value) is Constant]  # fmt: skip
+        new += [grows(place, value.fake) for place, value in self._stored.items()
+                if isinstance(value, TensorValue) and value.in_graph()]  # fmt: skip
+        return any(new)
+
+    def could_read_early(self) -> bool:
+        """Whether a number of the graph that depends on data could be read before it, which it is
+        from the next attempt on."""
+        try:
+            for node, dim in self.shapes.places_by_data():
+                if dim is None:
+                    tensor = TensorValue(node.all_input_nodes[0])
+                    self.tensor_rules.number_for_python(self, tensor)
+        except CaptureAgain as again:
+            again.note()
+            return True
+        return False
+
+    def stays_open(self, condition: Any, what: str, grown: bool = True) -> bool:
+        """Whether a comparison of open integers is left undecided by an operation that can say both
+        answers; grown: also where the frame changes what it compares."""
+        if compat.known_condition(condition) is not None:
+            return False
+        place = f"{what} {self.stack_trace()}"
+        self._choices[place] += 1
+        place = f"{self._choices[place]} {place}"
+        leaves = self.shapes.leaves(condition) if grown else {}
+        answer = bool(compat.hint(condition))
+        return self._dynamics.comes_out(self._code, place, answer, leaves)
+
+    # -- places ---------------------------------------------------------------------------------
+
+    def name_of(self, code: CodeType) -> str:
+        """A function's name as the user knows it: a resume function has its origin's."""
+        return self._names.get(code, code.co_name)
+
+    def stack_trace(self) -> str:
+        parts = []
+        for frame in self.frames:
+            positions = frame.current.positions
+            line = positions.lineno if positions is not None else None
+            key = (id(frame.code), line)
+            text = self._lines.get(key)
+            if text is None:
+                source = linecache.getline(frame.code.co_filename, line or 0).strip()
+                name = self.name_of(frame.code)
+                text = f'  File "{frame.code.co_filename}", line {line}, in {name}\n    {source}\n'
+                self._lines[key] = text
+            parts.append(text)
+        return "".join(parts)
 
 
 def _equals(value: Any, other: Any) -> bool:

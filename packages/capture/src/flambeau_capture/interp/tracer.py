@@ -7,22 +7,17 @@ restores.
 
 from __future__ import annotations
 
-import linecache
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import CodeType
 from typing import Any, NoReturn
 from weakref import WeakMethod, WeakSet
 
 import torch
-from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, BreakReport, CaptureAgain, SkipFrame, UserLine
+from flambeau_capture.breaks import Break, BreakReport, SkipFrame, UserLine
 from flambeau_capture.builtins.classes.construction import instantiate, new_object
 from flambeau_capture.builtins.operations import operators
-from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
 from flambeau_capture.bytecode.opcodes import PREPARES_CALL
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
@@ -78,7 +73,6 @@ from flambeau_capture.values.objects.exceptions import (
 )
 from flambeau_capture.values.registry import wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
-from flambeau_capture.values.tensors.tensor import TensorValue
 from flambeau_capture.values.wrap import wrap_new
 
 
@@ -99,8 +93,6 @@ _NO_PLACES = PREPARES_CALL | {
 
 
 class SymbolicTracer(Assumptions):
-    tensor_rules = TENSOR_RULES
-
     def __init__(
         self,
         code: CodeType,
@@ -111,13 +103,12 @@ class SymbolicTracer(Assumptions):
         bodies: IdentityMap[CodeType, Prepared],
         dynamics: DynamismTracker,
     ) -> None:
-        super().__init__(code, origin, options, dynamics)
+        super().__init__(code, origin, options, names, dynamics)
         self.graph = GraphBuilder(device=compat.default_device())
         self.graph.clock = WeakMethod(self.step)
         self.shapes = SymbolicShapes(self.graph)
         self.shapes.returned = dynamics.returns_numbers
         self.shapes.known = WeakMethod(self.known_number)
-        self._stored: dict[str, Value] = {}
         self.steps = 0
         self.stop_at: int | None = None
         self._idle_since = 0
@@ -135,15 +126,12 @@ class SymbolicTracer(Assumptions):
         self.run_later = ""  # what autograd is to run later, while it is interpreted
         self.unheld: list[GeneratorValue] = []
         self._generators: WeakSet[GeneratorValue] = WeakSet()
-        self._names = names
         self._bodies = bodies
         self.builtins = scope.builtins  # the names that the frame sees after its globals
-        self._choices: Counter[str] = Counter()
         self.open_loops: list[Value] = []  # over positions, of which some may not be there
         self.checks_loops = False  # whether the graph checks what it assumes of such loops
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
         self._rules: dict[int, tuple[Any, CallRule]] = {}
-        self._lines: dict[tuple[int, int | None], str] = {}
 
     # -- frames ---------------------------------------------------------------------------------
 
@@ -248,10 +236,6 @@ class SymbolicTracer(Assumptions):
             return None  # what refuses an open number may have fixed it, which the rest need not
         return Reached(self.chain()) if self.is_as_before(self._linked()[-1]) else None
 
-    def name_of(self, code: CodeType) -> str:
-        """A function's name as the user knows it: a resume function has its origin's."""
-        return self._names.get(code, code.co_name)
-
     def leave_contexts(self) -> None:
         """Leave what the program has entered and not left when interpretation stops."""
         while self.entered:
@@ -353,21 +337,6 @@ class SymbolicTracer(Assumptions):
         """Where the program is, the innermost line last."""
         return tuple(frame.line() for frame in self.frames)
 
-    def stack_trace(self) -> str:
-        parts = []
-        for frame in self.frames:
-            positions = frame.current.positions
-            line = positions.lineno if positions is not None else None
-            key = (id(frame.code), line)
-            text = self._lines.get(key)
-            if text is None:
-                source = linecache.getline(frame.code.co_filename, line or 0).strip()
-                name = self.name_of(frame.code)
-                text = f'  File "{frame.code.co_filename}", line {line}, in {name}\n    {source}\n'
-                self._lines[key] = text
-            parts.append(text)
-        return "".join(parts)
-
     # -- values ---------------------------------------------------------------------------------
 
     wrap = wrap_object
@@ -454,54 +423,6 @@ class SymbolicTracer(Assumptions):
 
     def current_error(self) -> Value | None:
         return self.error
-
-    # -- open numbers ---------------------------------------------------------------------------
-
-    def known_number(self, node: fx.Node, dim: int | None) -> int | float | None:
-        """What a node of the graph is, or a size of its tensor, where guards can say it."""
-        found = self.tensor_rules.known_number(self, node, dim)
-        if found is None and dim is None:
-            self.tensor_rules.number_for_python(self, TensorValue(node.all_input_nodes[0]))
-        return found
-
-    def stored(self, place: str, value: Value) -> None:
-        """Note what the frame stores at a place of the program."""
-        self._stored[place] = value
-
-    def has_counters(self) -> bool:
-        """Whether numbers and sizes read as constants are others once the frame has run."""
-        counts = partial(self._dynamics.counts, self._code)
-        grows = partial(self._dynamics.grows, self._code)
-        new = [counts(place, value._value) for place, value in self._stored.items()
-               if type(value) is Constant]  # fmt: skip
-        new += [grows(place, value.fake) for place, value in self._stored.items()
-                if isinstance(value, TensorValue) and value.in_graph()]  # fmt: skip
-        return any(new)
-
-    def could_read_early(self) -> bool:
-        """Whether a number of the graph that depends on data could be read before it, which it is
-        from the next attempt on."""
-        try:
-            for node, dim in self.shapes.places_by_data():
-                if dim is None:
-                    tensor = TensorValue(node.all_input_nodes[0])
-                    self.tensor_rules.number_for_python(self, tensor)
-        except CaptureAgain as again:
-            again.note()
-            return True
-        return False
-
-    def stays_open(self, condition: Any, what: str, grown: bool = True) -> bool:
-        """Whether a comparison of open integers is left undecided by an operation that can say both
-        answers; grown: also where the frame changes what it compares."""
-        if compat.known_condition(condition) is not None:
-            return False
-        place = f"{what} {self.stack_trace()}"
-        self._choices[place] += 1
-        place = f"{self._choices[place]} {place}"
-        leaves = self.shapes.leaves(condition) if grown else {}
-        answer = bool(compat.hint(condition))
-        return self._dynamics.comes_out(self._code, place, answer, leaves)
 
     # -- calls ----------------------------------------------------------------------------------
 
