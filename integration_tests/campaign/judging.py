@@ -8,7 +8,7 @@ of the result. What eager does not give twice is no difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,9 @@ from integration_tests.campaign.moved_operands import (
     may_overflow,
     nudged,
     rolled,
+    run_again,
     surrounded,
+    tensors_by_place,
     widened,
 )
 from integration_tests.campaign.nearness import (
@@ -307,7 +309,7 @@ class Judge:
                 exec(statement, space)
         except Exception as error:
             return f"eager {type(error).__name__} on what was computed before: {error}"[:200]
-        want = _tensors(space[name], path)
+        want = tensors_by_place(space[name], path)
         told, unset = None, noted.unset
         for where, value in want.items():
             got = ours.leaves.get(where)
@@ -332,7 +334,7 @@ class Judge:
         """Which elements eager computes from memory beyond its operands, of a sample whose sizes do
         not fit and that no kernel checks: they change with what lies there."""
         first, other = (
-            _again(
+            run_again(
                 statement, name, where, before, path,
                 lambda t, b=byte: surrounded(t, b), self.program.seed,
             )
@@ -346,7 +348,7 @@ class Judge:
         self, statement: str, name: str, where: str, want: torch.Tensor, got: torch.Tensor,
         before: dict[str, Any], noted: Overloads, path: str,
     ) -> str | None:  # fmt: skip
-        again = _again(statement, name, where, before, path, lambda t: t, self.program.seed)
+        again = run_again(statement, name, where, before, path, lambda t: t, self.program.seed)
         want, again = (t if t is None else but_unset(noted, t, got) for t in (want, again))
         if again is None or want is None or not same_bits(again, want):
             return None  # not the same twice
@@ -363,10 +365,10 @@ class Judge:
         if exact(noted, [want, *used]) or not operands:
             return "exact: " + shown_difference(want, got)
         seed = self.program.seed
-        reference = _again(statement, name, where, before, path, widened, seed, torch.float64)
+        reference = run_again(statement, name, where, before, path, widened, seed, torch.float64)
         others = []
         for nudge in NUDGES:
-            other = _again(
+            other = run_again(
                 statement,
                 name,
                 where,
@@ -385,7 +387,7 @@ class Judge:
         unsure = []
         if torch.finfo(want.dtype).bits < 64 and any(map(is_whole, operands)):
             moved = [
-                _again(
+                run_again(
                     statement, name, where, before, path,
                     lambda t, n=n: nudged(t.double(), n) if is_whole(t) else widened(t),
                     seed, torch.float64,
@@ -412,7 +414,7 @@ class Judge:
         if torch.isfinite(want).all() and torch.isfinite(got).all():
             return []
         found = [
-            _again(
+            run_again(
                 statement, name, where, before, path, lambda t, n=n: rolled(t, n),
                 self.program.seed,
             )
@@ -425,35 +427,6 @@ def _leaf_of(run: list[Seen] | None, number: int, path: str) -> Any:
     return None if run is None or run[number].error else run[number].leaves.get(path)
 
 
-def _again(
-    statement: str, name: str, where: str, before: dict[str, Any], path: str,
-    change: Callable[[torch.Tensor], torch.Tensor], seed: int, promoted: torch.dtype | None = None,
-) -> torch.Tensor | None:  # fmt: skip
-    """The result of a statement on its operands changed so; `promoted`: what whole numbers are
-    promoted to, where they become floating-point."""
-    usual = torch.get_default_dtype()
-    space = {k: _mapped(v, change) for k, v in before.items() if k[:1] in "xv" and k[1:].isdigit()}
-    torch.default_generator.manual_seed(seed)
-    torch.set_default_dtype(promoted or usual)
-    try:
-        whole = {**before, **space}
-        exec(statement, whole)
-    except Exception:
-        return None
-    finally:
-        torch.set_default_dtype(usual)
-    return _tensors(whole[name], path).get(where)
-
-
-def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, list | tuple):
-        made = [_mapped(v, change) for v in value]
-        return made if isinstance(value, list) else tuple(made)
-    return value
-
-
 def _versions(value: Any) -> list[int]:
     """How often each tensor of a result was written to."""
     return [t._version for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
@@ -462,18 +435,6 @@ def _versions(value: Any) -> list[int]:
 def _place_of(path: str) -> str:
     """The result that a leaf is of."""
     return path[: path.index("]") + 1] if path.startswith("result[") else path
-
-
-def _tensors(value: Any, path: str) -> dict[str, torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return (
-            {path: value.detach().resolve_conj().resolve_neg()}
-            if value.layout == torch.strided
-            else {}
-        )
-    if isinstance(value, list | tuple):
-        return {k: t for n, v in enumerate(value) for k, t in _tensors(v, f"{path}[{n}]").items()}
-    return {}
 
 
 def _with(value: Any, path: str, ours: Seen) -> Any:

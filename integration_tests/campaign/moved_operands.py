@@ -1,10 +1,14 @@
-"""Operands moved: by a rounding error, by a place, into other memory; and what kind they are.
+"""Operands moved: by a rounding error, by a place, into other memory; what kind they are, and what a
+statement makes of them.
 
-In: a tensor. Out: another one. Invariant: shape and dtype are the same, but where an operand is
+In: a tensor; a statement. Out: another one; its result. Invariant: shape and dtype are the same, but where an operand is
 widened to hold what the dtype cannot.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -58,3 +62,45 @@ def may_overflow(t: torch.Tensor) -> bool:
     if not is_inexact(t):
         return False
     return bool(t.numel()) and float(t.abs().max()) > torch.finfo(t.dtype).max ** 0.5
+
+
+def run_again(
+    statement: str, name: str, where: str, before: dict[str, Any], path: str,
+    change: Callable[[torch.Tensor], torch.Tensor], seed: int, promoted: torch.dtype | None = None,
+) -> torch.Tensor | None:  # fmt: skip
+    """The result of a statement on its operands changed so; `promoted`: what whole numbers are
+    promoted to, where they become floating-point."""
+    usual = torch.get_default_dtype()
+    space = {k: _mapped(v, change) for k, v in before.items() if k[:1] in "xv" and k[1:].isdigit()}
+    torch.default_generator.manual_seed(seed)
+    torch.set_default_dtype(promoted or usual)
+    try:
+        whole = {**before, **space}
+        exec(statement, whole)
+    except Exception:
+        return None
+    finally:
+        torch.set_default_dtype(usual)
+    return tensors_by_place(whole[name], path).get(where)
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        made = [_mapped(v, change) for v in value]
+        return made if isinstance(value, list) else tuple(made)
+    return value
+
+
+def tensors_by_place(value: Any, path: str) -> dict[str, torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return (
+            {path: value.detach().resolve_conj().resolve_neg()}
+            if value.layout == torch.strided
+            else {}
+        )
+    if isinstance(value, list | tuple):
+        parts = (tensors_by_place(v, f"{path}[{n}]") for n, v in enumerate(value))
+        return {place: t for part in parts for place, t in part.items()}
+    return {}

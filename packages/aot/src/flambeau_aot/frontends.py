@@ -17,6 +17,7 @@ from torch import fx
 from flambeau_aot._torch_compat import flattens, pytree
 from flambeau_aot.compile import Partition, Pipeline
 from flambeau_aot.compile import compile as compile_graph
+from flambeau_aot.inputs.subclass_specs import plain_tensors, spec_of
 from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options
 from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import InputProgram, of_callable, of_graph_module, of_module_call
@@ -24,7 +25,6 @@ from flambeau_aot.partition.budget import min_cut_partition
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.codegen import boxed, defined
-from flambeau_aot.subclasses import plain_tensors, spec_of
 
 Predicate = Callable[[tuple[Any, ...]], bool]
 _MOST = 8

@@ -22,11 +22,12 @@ from flambeau_aot._torch_compat import (
     mesh_text,
     meshes_in,
 )
+from flambeau_aot.inputs.subclass_specs import SubclassSpec, spec_of
 from flambeau_aot.interface import Boxed
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.serialize.saved_program import CannotSave, Stored, decoded, encoded, restore
-from flambeau_aot.subclasses import SubclassSpec, Unwrapped, spec_of, unwrapped
+from flambeau_aot.subclasses import Unwrapped, unwrapped
 
 
 def with_subclasses(stored: Stored | None, plain: Unwrapped) -> Stored | None:
