@@ -1,8 +1,7 @@
-"""Operands moved: by a rounding error, by a place, into other memory; what kind they are, and what a
-statement makes of them.
+"""Operands moved by a rounding error, by a place, into other memory; a statement run on them.
 
-In: a tensor; a statement. Out: another one; its result. Invariant: shape and dtype are the same, but where an operand is
-widened to hold what the dtype cannot.
+In: a tensor; a statement. Out: another tensor; a result. Invariant: shape and dtype are the same,
+but where an operand is widened to hold what the dtype cannot.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import IteratorValue, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
+from flambeau_capture.values.objects.asking import ask
 from flambeau_capture.values.objects.attribute_dicts import ProxyValue
-from flambeau_capture.values.objects.attributes import ask, find_in_class
+from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue

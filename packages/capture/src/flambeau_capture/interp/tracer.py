@@ -59,12 +59,8 @@ from flambeau_capture.values.functions.variables import GlobalsScope
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.coroutines import generator_of
 from flambeau_capture.values.iterators.generators import GeneratorValue
-from flambeau_capture.values.objects.attributes import (
-    ask_length_hint,
-    assume_entry,
-    lacks,
-    refuse_assignment,
-)
+from flambeau_capture.values.objects.asking import ask_length_hint
+from flambeau_capture.values.objects.attributes import assume_entry, lacks, refuse_assignment
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import (
     ExceptionValue,

@@ -35,9 +35,9 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, one_object, refuse
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import SequenceIterator
+from flambeau_capture.values.objects.asking import ask
 from flambeau_capture.values.objects.attributes import (
     FIELD,
-    ask,
     assume_entry,
     class_attribute,
     find_in_class,

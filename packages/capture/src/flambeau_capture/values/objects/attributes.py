@@ -13,8 +13,6 @@ import abc
 import collections
 import enum
 import functools
-import operator
-import os
 import struct
 import threading
 import types
@@ -29,8 +27,8 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.identity import is_heap_type
 from flambeau_capture.source import Attr, ClassEntry, Source, raw_dict
-from flambeau_capture.values.base import Args, NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.base import Args, Tracer, UserError, Value
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.registry import call_known, itself, trusted_class, wrap_known
 from flambeau_capture.values.stand_ins import name_in_errors, stand_in
@@ -480,70 +478,3 @@ def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
 def is_iterable(value: Value) -> bool:
     """Whether Python begins to iterate, which may be refused yet."""
     return any(find_in_class(value.cls, name) for name in ("__iter__", "__getitem__"))
-
-
-ASKING: dict[str, tuple[type, Callable[..., Any]]] = {
-    "__bool__": (bool, bool),
-    "__len__": (int, len),
-    "__index__": (int, operator.index),
-    "__int__": (int, int),
-    "__float__": (float, float),
-    "__complex__": (complex, complex),
-    "__hash__": (int, hash),
-    "__str__": (str, str),
-    "__repr__": (str, repr),
-    "__format__": (str, format),
-    "__bytes__": (bytes, bytes),
-    "__fspath__": (str, os.fspath),
-}
-"""The class of an answer, and the function that calls for it."""
-
-_LIMITED = frozenset({"__len__", "__hash__"})  # not every integer will do
-
-
-def ask(tx: Tracer, receiver: Value, name: str, args: Args = (), by: Any = None) -> Value:
-    """The answer of a special method to the function `by`, as Python takes it."""
-    kind, asking = ASKING[name]
-    found = call_special(tx, receiver, name, list(args))
-    exact = found.cls is kind and (by is None or by is asking)
-    known = type(found) is Constant  # not a number that is left open
-    if exact and not (known and name in _LIMITED):
-        return found
-    answered = _concrete(tx, found, kind, name)
-    methods = {name: lambda self, *given: answered}
-    given = [constant_of(arg) for arg in args]
-    return tx.wrap_new(evaluate(tx, by or asking, stand_in(receiver.cls, methods), *given))
-
-
-def ask_length_hint(tx: Tracer, value: Value) -> None:
-    """Call `__len__`, else `__length_hint__`, as code does that makes room for items."""
-    for name in ("__len__", "__length_hint__"):
-        if not value.special(tx, name):
-            continue
-        try:
-            if name == "__len__":
-                value.length(tx)
-                return
-            found = call_special(tx, value, name, [])
-        except UserError as error:
-            if not issubclass(error.value.cls, TypeError):
-                raise
-            continue
-        answered = _concrete(tx, found, int, name)
-        evaluate(tx, operator.length_hint, stand_in(value.cls, {name: lambda self, n=answered: n}))
-
-
-def _concrete(tx: Tracer, found: Value, kind: type, name: str) -> Any:
-    """The answer as an object; of one that is not known, an object of a class of the same name."""
-    if name == "__len__" and not isinstance(found, Constant) and hasattr(found.cls, "__index__"):
-        return tx.index_of(found)
-    payload = getattr(found, "payload", None)
-    if isinstance(payload, Constant) and issubclass(found.cls, kind):
-        plain: Any = type(payload.value)
-        return plain.__new__(found.cls, payload.value)
-    try:
-        return found.as_python()
-    except NotConcrete:
-        if issubclass(found.cls, kind):
-            return constant_of(found)
-        return stand_in(found.cls)
