@@ -31,7 +31,7 @@ from flambeau_capture.values.containers.lists import ListValue
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import answers, breaks, handles
 from flambeau_capture.values.functions.methods import MethodValue
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     find_in_class,

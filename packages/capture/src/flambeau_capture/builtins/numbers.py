@@ -28,7 +28,7 @@ from flambeau_capture.values.constant import Constant, evaluate, is_none, refuse
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.call_rules import evaluate_call, handles, pure
 from flambeau_capture.values.numpy.arrays import ArrayNumber
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import call_special, class_attribute, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.tensors.graph_calls import graph_call

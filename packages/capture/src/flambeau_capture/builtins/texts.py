@@ -15,7 +15,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import IteratorValue, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attribute_dicts import ProxyValue
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue

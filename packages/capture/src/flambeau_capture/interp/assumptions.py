@@ -15,11 +15,8 @@ from types import CodeType
 from typing import Any
 from weakref import WeakMethod
 
-from torch import fx
-
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, CaptureAgain, UserLine
-from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
+from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.frame.sizes.dynamism import DynamismTracker
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
@@ -42,7 +39,6 @@ _OF_THE_OBJECT_ITSELF = frozenset(
 class Assumptions:
     """The part of a tracer that says what its graph and bytecode rely on."""
 
-    tensor_rules = TENSOR_RULES
     shapes: SymbolicShapes
 
     def __init__(
@@ -234,13 +230,6 @@ class Assumptions:
 
     # -- open numbers ---------------------------------------------------------------------------
 
-    def known_number(self, node: fx.Node, dim: int | None) -> int | float | None:
-        """What a node of the graph is, or a size of its tensor, where guards can say it."""
-        found = self.tensor_rules.known_number(self, node, dim)
-        if found is None and dim is None:
-            self.tensor_rules.number_for_python(self, TensorValue(node.all_input_nodes[0]))
-        return found
-
     def stored(self, place: str, value: Value) -> None:
         """Note what the frame stores at a place of the program."""
         self._stored[place] = value
@@ -254,19 +243,6 @@ class Assumptions:
         new += [grows(place, value.fake) for place, value in self._stored.items()
                 if isinstance(value, TensorValue) and value.in_graph()]  # fmt: skip
         return any(new)
-
-    def could_read_early(self) -> bool:
-        """Whether a number of the graph that depends on data could be read before it, which it is
-        from the next attempt on."""
-        try:
-            for node, dim in self.shapes.places_by_data():
-                if dim is None:
-                    tensor = TensorValue(node.all_input_nodes[0])
-                    self.tensor_rules.number_for_python(self, tensor)
-        except CaptureAgain as again:
-            again.note()
-            return True
-        return False
 
     def stays_open(self, condition: Any, what: str, grown: bool = True) -> bool:
         """Whether a comparison of open integers is left undecided by an operation that can say both

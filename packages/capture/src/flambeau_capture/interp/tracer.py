@@ -13,11 +13,13 @@ from typing import Any, NoReturn
 from weakref import WeakMethod, WeakSet
 
 import torch
+from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, BreakReport, SkipFrame, UserLine
+from flambeau_capture.breaks import Break, BreakReport, CaptureAgain, SkipFrame, UserLine
 from flambeau_capture.builtins.classes.construction import instantiate, new_object
 from flambeau_capture.builtins.operations import operators
+from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
 from flambeau_capture.bytecode.opcodes import PREPARES_CALL
 from flambeau_capture.bytecode.stack import GENERATOR_LIKE
@@ -59,7 +61,7 @@ from flambeau_capture.values.functions.variables import GlobalsScope
 from flambeau_capture.values.iterators.builtin import RangeIterator, SequenceIterator
 from flambeau_capture.values.iterators.coroutines import generator_of
 from flambeau_capture.values.iterators.generators import GeneratorValue
-from flambeau_capture.values.objects.asking import ask_length_hint
+from flambeau_capture.values.objects.answers import ask_length_hint
 from flambeau_capture.values.objects.attributes import assume_entry, lacks, refuse_assignment
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import (
@@ -69,6 +71,7 @@ from flambeau_capture.values.objects.exceptions import (
 )
 from flambeau_capture.values.registry import wrap_object
 from flambeau_capture.values.tensors.graph_calls import graph_call
+from flambeau_capture.values.tensors.tensor import TensorValue
 from flambeau_capture.values.wrap import wrap_new
 
 
@@ -89,6 +92,8 @@ _NO_PLACES = PREPARES_CALL | {
 
 
 class SymbolicTracer(Assumptions):
+    tensor_rules = TENSOR_RULES
+
     def __init__(
         self,
         code: CodeType,
@@ -419,6 +424,26 @@ class SymbolicTracer(Assumptions):
 
     def current_error(self) -> Value | None:
         return self.error
+
+    def known_number(self, node: fx.Node, dim: int | None) -> int | float | None:
+        """What a node of the graph is, or a size of its tensor, where guards can say it."""
+        found = self.tensor_rules.known_number(self, node, dim)
+        if found is None and dim is None:
+            self.tensor_rules.number_for_python(self, TensorValue(node.all_input_nodes[0]))
+        return found
+
+    def could_read_early(self) -> bool:
+        """Whether a number of the graph that depends on data could be read before it, which it is
+        from the next attempt on."""
+        try:
+            for node, dim in self.shapes.places_by_data():
+                if dim is None:
+                    tensor = TensorValue(node.all_input_nodes[0])
+                    self.tensor_rules.number_for_python(self, tensor)
+        except CaptureAgain as again:
+            again.note()
+            return True
+        return False
 
     # -- calls ----------------------------------------------------------------------------------
 

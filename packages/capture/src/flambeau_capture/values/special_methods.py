@@ -14,7 +14,7 @@ from flambeau_capture.values.constant import constant_of, refuse
 from flambeau_capture.values.containers.sequences import tx_equal
 from flambeau_capture.values.iterators.builtin import IndexIterator
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import (
     call_special,
     class_attribute,

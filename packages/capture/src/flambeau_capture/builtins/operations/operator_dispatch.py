@@ -27,7 +27,7 @@ from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.sequences import SequenceValue
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.numpy.arrays import NumpyScalar
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import call_special, find_in_class, layout_of
 from flambeau_capture.values.objects.container_subclasses import built_in_part
 from flambeau_capture.values.objects.instances import ObjectValue

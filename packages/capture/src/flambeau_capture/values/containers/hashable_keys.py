@@ -16,7 +16,7 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none, refuse
 from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import find_in_class, full_name
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 

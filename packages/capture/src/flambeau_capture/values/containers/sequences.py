@@ -35,7 +35,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of, evaluate, one_object, refuse
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind, Handler
 from flambeau_capture.values.iterators.builtin import SequenceIterator
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import (
     FIELD,
     assume_entry,

@@ -38,7 +38,7 @@ from flambeau_capture.values.base import (
 )
 from flambeau_capture.values.constant import Constant, evaluate, refuse_unknown
 from flambeau_capture.values.numpy.arrays import in_python
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.made.made_objects import MadeObject, act
 from flambeau_capture.values.registry import answers_for_itself, wrap_known
 from flambeau_capture.values.tensors.numbers.data_numbers import float_call

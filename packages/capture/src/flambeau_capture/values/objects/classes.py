@@ -23,7 +23,7 @@ from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod, MethodValue
 from flambeau_capture.values.iterators.builtin import SequenceIterator
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import (
     assume_bases,
     assume_entry,

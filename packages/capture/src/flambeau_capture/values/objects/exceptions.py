@@ -28,7 +28,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import LITERALS, Constant, evaluate, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import assume_special_methods, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.registry import tracked, trusted_class, wraps_if

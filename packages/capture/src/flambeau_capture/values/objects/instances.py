@@ -22,7 +22,7 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, User
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import wrap_payload
-from flambeau_capture.values.objects.asking import ask
+from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict
 from flambeau_capture.values.objects.attributes import (
     Instance,

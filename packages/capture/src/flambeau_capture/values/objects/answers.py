@@ -1,8 +1,8 @@
 """Answers of special methods to the functions that call for them.
 
 In: a value whose class has `__len__`, `__index__`, `__str__`, ... in Python. Out: what `len`,
-`operator.index`, `str`, ... return. Invariant: an answer of another class is refused as by Python,
-which is asked with an object of a class of the same name.
+`operator.index`, `str`, ... return. Invariant: an answer of another class is refused in the words
+of Python, which is given an object of a class of the same name.
 """
 
 from __future__ import annotations
