@@ -136,15 +136,32 @@ def not_rounded(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     return F.linear(x, elements.sqrt().to(x.dtype).flatten(1))
 
 
+def of_a_tensor(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    shifts = scale.sum().to(torch.int32) + torch.arange(
+        0, 32, 4, dtype=torch.int32, device=w.device
+    )
+    return by_groups(x, ((w.unsqueeze(-1) >> shifts) & 15).flatten(1), scale)
+
+
+def infinite(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    return by_groups(x, halves(w).to(x.dtype) - torch.inf, scale)
+
+
 def other_signs(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     return by_groups(x, 8 - halves(w).to(x.dtype), scale)
 
 
 @pytest.mark.parametrize(
-    "of", [by_tensor, three_bits, upper_first, one_behind_the_other, not_rounded, other_signs]
+    "of",
+    [by_tensor, three_bits, upper_first, one_behind_the_other, not_rounded, other_signs, infinite],
 )
 def test_what_is_not_of_this_form_is_summed(of: Product) -> None:
     assert PACKED_PRODUCT not in calls(of, given(1, 16, 256))
+
+
+def test_shifts_that_a_tensor_says_are_summed() -> None:
+    x, w, scale = given(1, 16, 256)
+    assert PACKED_PRODUCT not in calls(of_a_tensor, [x, w.view(torch.int32), scale])
 
 
 @pytest.mark.parametrize("rows", [17, 64])

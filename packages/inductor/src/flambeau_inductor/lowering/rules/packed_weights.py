@@ -175,10 +175,10 @@ def _number(element: _Element, dtype: torch.dtype) -> tuple[_Element, int, int]:
         raise _Other
     (load,) = loads
     if load.node.dtype == torch.uint8:
-        leaf, firsts, held = load, (0, 4), range(256)
+        leaf, firsts, held = load, [0, 4], range(256)
     else:
-        leaf, *firsts = _masked(element, load)
-        held = range(16)
+        leaf, first = _masked(element, load)
+        firsts, held = [first], range(16)
     values = [_tried(element, leaf, each) for each in held]
     for first in firsts:
         numbers = [each >> first & 15 for each in held] if leaf is load else [*held]
@@ -192,11 +192,12 @@ def _masked(element: _Element, load: _Element) -> tuple[_Element, int]:
     """Where four bits of a load are taken alone, and the first of them."""
     for each in _inside(element):
         if each.op == "bitwise_and" and _constant(each.args[1]) == 15:
-            whole, bit = each.args[0], 0
+            whole: _Element = each.args[0]
+            bit: int | None = 0
             if whole.op == "shift_right":
-                (whole, count), bit = whole.args, -1
-                bit = _constant(count) or 0
-            if whole == load and 0 <= bit < 32:
+                bit = _constant(whole.args[1])
+                whole = whole.args[0]
+            if whole == load and bit is not None and 0 <= bit < 32:
                 return each, bit
     raise _Other
 
@@ -213,7 +214,9 @@ def _constant(element: _Element) -> int | None:
         (element,) = element.args
     define = element.node.define
     if isinstance(define, Literal):
-        return int(define.value) if define.value == int(define.value.real) else None
+        value = define.value
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        return int(value) if whole else None  # type: ignore[arg-type]
     if isinstance(define, Position) and element.index is not None:
         low, high = bounds(element.index[0], {})
         return low if low == high else None
@@ -231,12 +234,14 @@ def _tried(element: _Element, leaf: _Element, number: int) -> int:
         args = [_tried(each, leaf, number) for each in element.args]
         if element.op in ("cast", "clone"):
             (value,) = args
-        elif element.op in OPERATIONS and min(args[1:]) >= 0:
+        elif element.op in OPERATIONS and (element.op != "shift_right" or args[1] >= 0):
             value = OPERATIONS[element.op](*args)
         else:
             raise _Other
-    if dtype.is_floating_point:
-        low, high = -EXACT.get(dtype, 0), EXACT.get(dtype, 0)
+    if dtype in EXACT:
+        low, high = -EXACT[dtype], EXACT[dtype]
+    elif dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        raise _Other
     else:
         low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     if not low <= value <= high:

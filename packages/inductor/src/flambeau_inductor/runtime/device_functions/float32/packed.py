@@ -4,7 +4,7 @@ In: memory of vectors, of bytes that hold two numbers each and of scales. Out: a
 float32. Invariant: the numbers are made elements of half precision as PyTorch makes them, rounded
 once; under the interpreter a plain product of the same elements is summed.
 
-A warp multiplies 16 columns. Of the operand of `mma.m16n8k16` that is held by a thread (PTX ISA,
+A warp multiplies 16 columns. Of the operand of `mma.m16n8k16` that a thread has (PTX ISA,
 "Matrix Fragments for mma.m16n8k16"), the two elements of a register may be any two terms as long as
 the other operand has the same two: the lower and the upper half of 32 bits shifted by 0, 4, 8 and
 12 are numbers 0 and 4, 1 and 5, 2 and 6, 3 and 7, so that none is moved before it is multiplied.
@@ -106,10 +106,11 @@ def packed_product(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GROUP: tl.constexpr,
     MINUS: tl.constexpr, ZERO: tl.constexpr, SCALED: tl.constexpr, WARPS: tl.constexpr,
 ):  # fmt: skip
-    """Sums of 8 rows by 16 columns, [8, 16] in float32. `x`: vectors of half precision, `x_row`
-    elements apart; `words`: 32 bits each, a column's `word_row` apart; `scales` begin at a column's
-    every `scale_row` and at a group's every `scale_group`. `ZERO` is what a number is less, `MINUS`
-    the same and the power of two that it is held by, twice, in half precision."""
+    """Sums of 8 rows by 16 columns, [8, 16] in float32. `x`: vectors of half precision;
+    `words`: 32 bits each. Strides, in elements: `x_row` from vector to vector, `word_row` and
+    `scale_row` from column to column, `scale_group` from group to group. `ZERO` is subtracted from
+    each number; `MINUS` is the same negated, less the power of two that the number is in the last
+    bits of, twice in 32 bits of half precision."""
     HALF: tl.constexpr = x.dtype.element_ty == tl.float16
     if DEVICE:
         thread = tl.arange(0, 32 * WARPS)
