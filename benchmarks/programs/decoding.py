@@ -10,7 +10,8 @@ beside a copy's speed. Invariant: every case is a process of its own; rounds of 
 interleaved and their median counts; each system's tokens are compared with eager's.
 
 The model is written as its users write it: the cache is written at a position that is a tensor,
-heads of keys and values are repeated, int8 weights are `F.linear(x, w.to(x.dtype)) * scale`.
+heads of keys and values are repeated, int8 weights are `F.linear(x, w.to(x.dtype)) * scale`;
+int4 ones lie two in a byte and have a scale for each 128 columns of a row.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ SHAPES = {
     "8b": (32, 4096, 14336, 32, 8),
 }
 VOCABULARY, CACHE = 128256, 2048
-WEIGHTS = ("bf16", "int8")
+WEIGHTS = ("bf16", "int8", "int4")
+GROUP = 128  # columns that share a scale where weights have four bits
 STEPS = 24
 
 
@@ -55,6 +57,27 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight.to(x.dtype)) * self.scale
+
+
+class Int4Linear(nn.Module):
+    """A linear map whose weights are halves of bytes, each 128 columns of a row with a scale."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        groups = linear.weight.detach().view(linear.out_features, -1, GROUP)
+        scale = groups.abs().amax(2, keepdim=True) / 7
+        whole = ((groups / scale).round() + 8).to(torch.uint8).view(linear.out_features, -1, 2)
+        self.register_buffer("scale", scale)
+        self.register_buffer("weight", whole[..., 0] | (whole[..., 1] << 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.weight.shape[0]
+        whole = torch.stack((self.weight & 15, self.weight >> 4), -1)
+        groups = (whole.view(rows, -1, GROUP).to(x.dtype) - 8) * self.scale
+        return F.linear(x, groups.view(rows, -1))
+
+
+QUANTISED = {"int8": Int8Linear, "int4": Int4Linear}
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -129,17 +152,17 @@ def model_of(shape: str, weights: str, batch: int) -> Decoder:
     torch.manual_seed(7)
     with torch.device("cuda"):
         model = Decoder(shape, batch).bfloat16().eval().requires_grad_(False)
-    if weights == "int8":
+    if weights in QUANTISED:
         for module in list(model.modules()):
             for name, child in list(module.named_children()):
                 if type(child) is nn.Linear:
-                    setattr(module, name, Int8Linear(child))
+                    setattr(module, name, QUANTISED[weights](child))
     return model
 
 
 def weight_bytes(model: Decoder) -> int:
     """Bytes of weights that a step has to read."""
-    linears = [m for m in model.modules() if isinstance(m, nn.Linear | Int8Linear)]
+    linears = [m for m in model.modules() if isinstance(m, nn.Linear | Int8Linear | Int4Linear)]
     return sum(m.weight.numel() * m.weight.element_size() for m in linears)
 
 

@@ -68,7 +68,8 @@ def warm(chosen: Sequence[str], device: str) -> None:
         for label in operators.labels():
             with contextlib.suppress(Exception):  # those that a build of torch has no kernel for
                 operators.samples(label)
-    x = torch.ones(2, requires_grad=True)
+    # threads that derive on a GPU do not outlive a fork
+    x = torch.ones(2, requires_grad=torch.version.cuda is None)
     for backend in ("aot_eager_prims", "inductor"):
         flambeau.compile(lambda x: x.sin() + 1, backend=backend)(x)
 

@@ -30,7 +30,8 @@ from flambeau_inductor.templates.attention.flash_forward import attention_kernel
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows, blocks_for
 from flambeau_inductor.templates.convolution.depthwise import tiles_for
 from flambeau_inductor.templates.gemm.epilogue import epilogue_of
-from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
+from flambeau_inductor.templates.gemm.packed import tile_for
+from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Packed, Product, Window
 from flambeau_inductor.templates.gemm.split_k import partial_kernel
 from flambeau_inductor.templates.gemm.tiles import GemmTile
 from flambeau_inductor.templates.selection.races import product_kernel
@@ -51,6 +52,8 @@ BEFORE = (
     "depthwise",
     "experts",
     "weights",
+    "packed",
+    "packed_half",
 )
 """Kernels that are also for devices before sm_90: they take turns, or FLAMBEAU_SWEEPS is set."""
 M, N, K = 512, 768, 1024
@@ -81,6 +84,23 @@ def products() -> list[TritonKernel]:
     tile = GemmTile(64, 64, 64, 4, 4, parts=4)
     numels = dict.fromkeys(dtypes, 1 << 20)
     return [*found, partial_kernel(product, tile, "sums", (dtypes, numels), "parts")]
+
+
+def packed() -> list[TritonKernel]:
+    """A vector, and five, by a matrix of four bits, with relu behind it."""
+    found = []
+    for name, rows, dtype in (("packed", 1, BF16), ("packed_half", 5, torch.float16)):
+        k, scales = 4096, Matrix("scales", (0, 1, 32))
+        words = Matrix("words", (0, 1, k // 8))
+        product = Product(
+            Matrix("a", (0, k, 1)), words, (1, rows, N, k), dtype, packed=Packed(scales, 128, 8)
+        )
+        body = (Load("p", Var("x0"), dtype), Point("neg", (0,), dtype), Store("out", Var("x0"), 1))
+        epilogue = epilogue_of(Loop("after", (Axis("x0", rows * N),), (), body), "p", (1, rows, N))
+        dtypes = dict.fromkeys(("a", "p", "scales", "out"), dtype) | {"words": torch.uint8}
+        buffers = dtypes, dict.fromkeys(dtypes, 1 << 20)
+        found.append(product_kernel(product, epilogue, tile_for(product, MEASURED), buffers, name))
+    return found
 
 
 def convolutions() -> list[TritonKernel]:
@@ -219,7 +239,7 @@ def main(capabilities: list[int]) -> None:
     """Compile all for all capabilities."""
     report = []
     with tempfile.TemporaryDirectory() as folder:
-        kernels = [*products(), *convolutions(), *grouped(), *attentions(), *gradients()]
+        kernels = [*products(), *packed(), *convolutions(), *grouped(), *attentions(), *gradients()]
         for number, kernel in enumerate(kernels):
             own = capabilities if kernel.name in BEFORE else [c for c in capabilities if c >= 90]
             if os.environ.get("FLAMBEAU_SWEEPS") != "1":

@@ -117,10 +117,26 @@ def widened_product(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a, b.to(a.dtype))
 
 
+PACKED_PRODUCT = "flambeau.packed_product.default"
+"""Another one, by a matrix of four bits an element."""
+
+
+def packed_product(
+    a: Tensor, words: Tensor, scales: Tensor | None, group: int, zero: int
+) -> Tensor:
+    """`a @ b`, where row `term` of `b` is number `term` of the four bits of each row of `words`
+    (the lower half of a byte first), less `zero`, by column `term // group` of `scales`."""
+    held = words.view(torch.uint8)
+    numbers = torch.stack((held & 15, held >> 4), -1).view(len(words), -1, group).to(a.dtype) - zero
+    elements = numbers if scales is None else numbers * scales.unsqueeze(-1)
+    return torch.mm(a, elements.view(len(words), -1).t())
+
+
 OWN: Mapping[str, Callable[..., Any]] = {
     BERNOULLI: bernoulli,
     ROWS_ADDED: rows_added,
     WIDENED_PRODUCT: widened_product,
+    PACKED_PRODUCT: packed_product,
 }
 """Calls that are no operators of torch. They give one result."""
 

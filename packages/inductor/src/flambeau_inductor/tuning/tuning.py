@@ -55,6 +55,9 @@ class Tuning:
     few_row_bytes: tuple[int, int]
     widened_tiles: tuple[tuple[int, int, int, int, int], ...]
     widened_part: int
+    packed_depth: int
+    packed_warps: tuple[int, int]
+    packed_turns: int
     described_tiles: tuple[Row, ...]
     short_described_tiles: tuple[Row, ...]
     window_tiles: tuple[Row, ...]
@@ -133,6 +136,11 @@ class Tuning:
         """Whether a few vectors are multiplied by a matrix that is widened as it is read."""
         half = dtype in (torch.float16, torch.bfloat16) and self.machine.multiplies_half
         return half and 1 < rows <= self.few_rows and inner >= 2 * self.widened_tiles[-1][2]
+
+    def unpacks_few(self, rows: int, inner: int, dtype: torch.dtype) -> bool:
+        """Whether a few vectors are multiplied by a matrix that is unpacked as it is read."""
+        half = dtype in (torch.float16, torch.bfloat16) and self.machine.multiplies_half
+        return half and rows <= self.few_rows and inner >= self.packed_depth
 
     def splits_keys(self, shared: int, keys: int, width: int, dtype: torch.dtype) -> bool:
         """Whether the keys of one query, which `shared` heads have in common, are split among

@@ -31,8 +31,9 @@ from flambeau_inductor.ir.tensors import (
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rules.indexing import single
+from flambeau_inductor.lowering.rules.packed_weights import COLUMN, GROUP, packed_weight
 from flambeau_inductor.lowering.rules.shape import joined
-from flambeau_inductor.runtime.operators import WIDENED_PRODUCT
+from flambeau_inductor.runtime.operators import PACKED_PRODUCT, WIDENED_PRODUCT
 from flambeau_inductor.tuning import host_tuning, tuning_of
 
 PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
@@ -54,6 +55,8 @@ them: sums of more terms than this are computed in parts."""
 
 @rule(*PRODUCTS)
 def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
+    if name == "mm" and (packed := packed_operands(ctx, a, b)) is not None:
+        return single(ctx.call(PACKED_PRODUCT, (a, *packed), any_strides=True))
     if name == "mm" and (stored := widened(ctx, a, b)) is not None:
         return single(ctx.call(WIDENED_PRODUCT, (a, stored), any_strides=True))
     if by_vectors(a, b):
@@ -105,6 +108,25 @@ def widened(ctx: Context, a: Node, b: Node) -> Node | None:
     stored = ctx.view(cast.args[0], b.shape, index)
     whole = dot(index, cast.args[0].stride)
     return stored if whole.coefficient(dims_of(1)[0].name) == 1 else None
+
+
+def packed_operands(ctx: Context, a: Node, b: Node) -> tuple[Argument, ...] | None:
+    """The arguments after `a` of a product of a few vectors by a matrix of four bits an element;
+    None where it is nothing that a template takes."""
+    sizes = static_sizes((*a.shape, *b.shape))
+    if a.device.type != "cuda" or not _is_computed(b) or sizes is None or 0 in sizes:
+        return None
+    if a.dtype != b.dtype or not tuning_of((a.device,)).unpacks_few(sizes[0], sizes[1], a.dtype):
+        return None
+    packed = packed_weight(b)
+    if packed is None:
+        return None
+    scales = packed.scales
+    if scales is not None:
+        places = {each.name: d for each, d in zip((COLUMN, GROUP), dims_of(2), strict=True)}
+        index = tuple(each.substitute(places) for each in packed.index)
+        scales = ctx.view(scales, (sizes[3], sizes[1] // packed.group), index)
+    return packed.words, scales, packed.group, packed.zero
 
 
 def _is_computed(x: Node) -> bool:

@@ -47,7 +47,7 @@ from flambeau_inductor.ir.steps import (
     storage_bytes,
     touched,
 )
-from flambeau_inductor.runtime.operators import WIDENED_PRODUCT
+from flambeau_inductor.runtime.operators import PACKED_PRODUCT, WIDENED_PRODUCT
 from flambeau_inductor.tuning import host_tuning
 
 OUT = frozenset(f"aten.{name}.out" for name in ("addmm", "baddbmm", "bmm", "cat", "mm"))
@@ -58,7 +58,7 @@ ATTENTION = {
         for kind in ("cudnn", "efficient", "flash")
     ),
 }
-STEADFAST = OUT | ATTENTION | {"aten._to_copy.default", WIDENED_PRODUCT}
+STEADFAST = OUT | ATTENTION | {"aten._to_copy.default", PACKED_PRODUCT, WIDENED_PRODUCT}
 """Library calls that fail for no value of their operands."""
 
 

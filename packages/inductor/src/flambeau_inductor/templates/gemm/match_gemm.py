@@ -28,7 +28,7 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import touched
-from flambeau_inductor.runtime.operators import WIDENED_PRODUCT
+from flambeau_inductor.runtime.operators import PACKED_PRODUCT, WIDENED_PRODUCT
 from flambeau_inductor.templates.call_replacement import Several, on_processor
 from flambeau_inductor.templates.convolution import match_convolution
 from flambeau_inductor.templates.gemm import grouped
@@ -40,6 +40,7 @@ from flambeau_inductor.templates.gemm.epilogue import (
 )
 from flambeau_inductor.templates.gemm.problem import (
     Matrix,
+    Packed,
     Product,
     Static,
     dtype_of,
@@ -112,6 +113,8 @@ def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Mat
             product = grouped.grouped_of(step, layouts)
         elif step.target == WIDENED_PRODUCT:
             product = widened_of(step, layouts)
+        elif step.target == PACKED_PRODUCT:
+            product = packed_of(step, layouts)
         elif step.target in TARGETS:
             product = product_of(step, layouts, tf32)
         else:
@@ -169,6 +172,29 @@ def widened_of(step: Extern, layouts: Mapping[str, Layout]) -> Product | None:
     sizes = (1, a[0][0], b[0][1], a[0][1])
     left, right = matrix_of(first, a), matrix_of(second, b)
     return Product(left, right, sizes, dtype, stored=dtype_of(second, layouts))
+
+
+def packed_of(step: Extern, layouts: Mapping[str, Layout]) -> Product | None:
+    """The product of vectors by a matrix of four bits an element; None where a size is open, or
+    where what a thread reads at once does not begin with a whole word."""
+    first, second, third, group, zero = step.args
+    a, b = (static_of(each, layouts) for each in (first, second))
+    dtype, stored = dtype_of(first, layouts), dtype_of(second, layouts)
+    if a is None or b is None or dtype is None or stored is None:
+        return None
+    ((rows, inner), (row, one), start), width = a, stored.itemsize
+    (columns, _), (across, dense), begin = b
+    whole = all(each * width % 4 == 0 for each in (across, begin)) and start % 2 == 0
+    if not whole or one != 1 or dense != 1 or (rows > 1 and row % 2):
+        return None
+    assert isinstance(second, Ref) and isinstance(group, int) and isinstance(zero, int)
+    words = Matrix(second.buffer, (0, 1, across * width // 4), begin * width // 4)
+    scales = None if third is None else static_of(third, layouts)
+    of = None if scales is None else matrix_of(third, scales)
+    if of is not None:
+        of = replace(of, strides=(0, of.strides[2], of.strides[1]))
+    sizes, packed = (1, rows, columns, inner), Packed(of, group, zero)
+    return Product(matrix_of(first, a), words, sizes, dtype, packed=packed)
 
 
 def _spread(added: Argument, static: Static) -> Matrix:

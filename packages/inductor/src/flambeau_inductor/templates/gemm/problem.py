@@ -80,12 +80,23 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """Elements of the right operand are numbers of four bits, less `zero`, eight in each 32 bits
+    along the inner dimension, by the scale of a column and of `group` terms. `scales`: strides are
+    0, of groups and of columns."""
+
+    scales: Matrix | None
+    group: int
+    zero: int
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """`alpha * a @ b + beta * added`; `sizes` are batch, rows, columns and inner dimension. With a
     `window`, `a` says where the images begin, and `b` the stride of the weights' columns. With
     `groups` the sizes are those of all together; the batch is 1, or the groups where they share the
     inner dimension. `stored`: what the elements of `b` are in memory, if they are widened where
-    they are read."""
+    they are read. With `packed`, strides of `b` are in units of 32 bits."""
 
     a: Matrix
     b: Matrix
@@ -98,11 +109,14 @@ class Product:
     window: Window | None = None
     groups: Groups | None = None
     stored: torch.dtype | None = None
+    packed: Packed | None = None
 
     @property
     def operands(self) -> tuple[Matrix, ...]:
         ends = None if self.groups is None else self.groups.ends
-        return tuple(each for each in (self.a, self.b, self.added, ends) if each is not None)
+        scales = None if self.packed is None else self.packed.scales
+        some = (self.a, self.b, self.added, ends, scales)
+        return tuple(each for each in some if each is not None)
 
     @property
     def outer(self) -> tuple[int, int, int]:

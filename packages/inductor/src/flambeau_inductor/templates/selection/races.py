@@ -29,6 +29,7 @@ from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
 from flambeau_inductor.templates.gemm.kernel import ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.packed import PackedWriter
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
@@ -49,7 +50,7 @@ def tiles_of(found: MatchedProduct, described: bool, tuning: Tuning = MEASURED) 
     if product.window is not None and product.window.depthwise:
         return tiles_for(product, tuning)
     first = unmeasured_choices.tile_of(found, tuning)
-    if product.stored is not None:
+    if product.stored is not None or product.packed is not None:
         return [] if first is None else [first]
     if first is not None and first.described and not described:
         first = None
@@ -74,6 +75,8 @@ def product_kernel(
     writer = ProductWriter
     if product.groups is not None:
         writer = grouped.GroupedWriter
+    elif product.packed is not None:
+        writer = PackedWriter
     elif product.window is not None and product.window.depthwise:
         writer = DepthwiseWriter
     return writer.written(product, epilogue, tile, buffers, name)

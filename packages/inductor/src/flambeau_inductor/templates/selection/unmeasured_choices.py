@@ -7,9 +7,9 @@ Invariant: on a measured device only calls that the template was faster than at 
 Those are, in half precision, attention of one query to many keys, with a bias, and by
 FlashAttention 2 on newer devices than it was made for (cuDNN's stays), convolutions over images of
 a few channels, and depthwise ones and grouped products with an epilogue, products of a few rows by
-a matrix of some megabytes or by one that is widened, and those whose rows are not of whole pieces
-of 16 bytes where those of the operands begin with one (`passes/pad_products.py` pads operands for
-that). No model gained what compiling other products costs.
+a matrix of some megabytes or by one that is widened or unpacked, and those whose rows are not of
+whole pieces of 16 bytes where those of the operands begin with one (`passes/pad_products.py` pads
+operands for that). No model gained what compiling other products costs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from flambeau_inductor.templates.convolution.depthwise import tiles_for
 from flambeau_inductor.templates.gemm.alignment import library_seconds, missing, template_seconds
 from flambeau_inductor.templates.gemm.grouped import tiles_for as tiles_of_groups
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
+from flambeau_inductor.templates.gemm.packed import tile_for
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
 from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, fit
 from flambeau_inductor.templates.gemm.tma import operands_of
@@ -59,6 +60,8 @@ def tile_of(found: MatchedProduct, tuning: Tuning) -> GemmTile | None:
         return None
     if product.stored is not None:
         return _widened(product, tuning)
+    if product.packed is not None:
+        return tile_for(product, tuning)
     if product.window is None:
         some = _small(product, tuning) or _few(product, tuning) or _unaligned(product, tuning)
         if product.groups is not None:
