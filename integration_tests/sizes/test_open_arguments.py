@@ -142,6 +142,8 @@ SHAPED: dict[str, Case] = {
         )
         for by in ("f", "a", "fa", "fa.")
     },
+    "max_pool1d of any length": lambda x, n: F.max_pool1d(x.outer(x).sin(), 3, 2, 1, 1, True),
+    "max_pool1d of batches": lambda x, n: F.max_pool1d(x.outer(x).sin().expand(2, n, n) + 1, 4),
     "half as large": lambda x, n: F.interpolate(x.expand(1, 2, n), scale_factor=0.5),
     "larger by a half": lambda x, n: F.interpolate(
         x.outer(x)[None, None], scale_factor=1.5, mode="bilinear"

@@ -548,6 +548,23 @@ def bincount(input: Any, weights: Any = None, minlength: Any = 0) -> Any:
     return counts - (torch.arange(counts.shape[0], device=input.device) == last).to(counts.dtype)
 
 
+def max_pool1d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """Row by row, as torch's own kernel for what takes no gradients."""
+    if (input.requires_grad and torch.is_grad_enabled()) or not input.dtype.is_floating_point:
+        return NotImplemented
+    if not input.is_contiguous() or any(size == 1 for size in input.shape):
+        return NotImplemented  # it may lie otherwise
+    given = (kernel_size, stride, padding, dilation, ceil_mode)
+    return torch.max_pool1d_with_indices(input, *given)[0]
+
+
 #: by the name of an operator: such a function, and the arguments that torch takes as plain numbers;
 #: none: torch reads data
 FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -590,5 +607,6 @@ FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "linalg_multi_dot": (multi_dot, ("tensors",)),
     "chain_matmul": (chain_matmul, ("matrices",)),
     "bincount": (bincount, ("minlength",)),
+    "max_pool1d": (max_pool1d, ("input",)),
     "native_channel_shuffle": (native_channel_shuffle, ("input",)),
 }
