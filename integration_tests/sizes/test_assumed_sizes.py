@@ -60,6 +60,35 @@ def test_a_mask_whose_size_is_found_to_be_another(backend: str) -> None:
     assert report.graphs <= 2 and report.breaks == () and report.narrowed == ()
 
 
+#: numbers of Python's, and operators that read one, of a size that no longer depends on data
+OF_A_SIZE = {
+    "power": lambda x, n: x.sum() * n**0.5,
+    "integer": lambda x, n: x.sum() + int(n / 2),
+    "filled": lambda x, n: torch.full((2, n), n),
+    "slice": lambda x, n: x[:, : n // 2],
+    "comparison": lambda x, n: x.sum() + (n > 3),
+    "row of each": lambda x, n: torch.eye(n, dtype=x.dtype) + x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_SIZE)
+def test_a_size_that_is_found_not_to_depend_on_data_is_a_number(name: str) -> None:
+    """As many rows as were chosen, and elements to fill them: the rest is as wide as before."""
+
+    def program(x: Tensor, k: int) -> Any:
+        chosen = x[x[:, 0] > 0]
+        table = chosen.reshape(-1, chosen.shape[0])
+        some = table[table[:, 0] > 0]
+        return OF_A_SIZE[name](some, table.shape[0]), OF_A_SIZE[name](some, x.shape[1] + k % 9)
+
+    compiled = flambeau.compile(program, backend="eager")
+    for rows_, columns, k in ((8, 8, 0), (5, 5, 2), (7, 4, 10), (9, 12, 3)):
+        x = torch.randn(rows_, columns)
+        torch.testing.assert_close(compiled(x, k), program(x, k))
+    report = flambeau.report(compiled)
+    assert report.faults == () and report.breaks == () and report.graphs <= 3
+
+
 SPREADS = {
     "std": lambda x: x.std(),
     "var of columns": lambda x: x.var(0),

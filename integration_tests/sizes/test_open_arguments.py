@@ -1,6 +1,7 @@
 """Functions that take a size as an argument, of a shape and of an integer that varies: the answer
 is eager's at each, and of at most two graphs, the first one's of a constant."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +122,28 @@ SHAPED: dict[str, Case] = {
     "combinations": lambda x, n: torch.combinations(x),
     "combinations of three": lambda x, n: torch.combinations(x, 3, True),
     "gradient": lambda x, n: torch.gradient(x.outer(x), spacing=2.0),
+    "gradient of second order": lambda x, n: torch.gradient(x.outer(x), edge_order=2),
+    "gradient of two steps": lambda x, n: torch.gradient(x.outer(x), spacing=(0.5, 2)),
+    "multi_dot of three": lambda x, n: torch.linalg.multi_dot(
+        [x.outer(x), x.outer(x[:3]), SQUARE[:3]]
+    ),
+    "multi_dot of vectors": lambda x, n: torch.linalg.multi_dot(
+        [x, x.outer(x[:3]).sin(), x[:3].outer(x).cos(), x.outer(x), x]
+    ),
+    "chain_matmul": lambda x, n: torch.chain_matmul(SQUARE[:5, :3], x[:3].outer(x), x.outer(x[:4])),
+    "bincount": lambda x, n: torch.bincount((x * 3).abs().long(), minlength=n),
+    "bincount, weighed": lambda x, n: torch.bincount((x * 3).abs().long(), x, n),
+    **{
+        f"cov by {by}": lambda x, n, by=by: torch.cov(
+            x.outer(x[:3]).sin().mT,
+            fweights=(x * 3).abs().long() if "f" in by else None,
+            aweights=x.abs() if "a" in by else None,
+            correction=len(by) % 2,
+        )
+        for by in ("f", "a", "fa", "fa.")
+    },
+    "max_pool1d of any length": lambda x, n: F.max_pool1d(x.outer(x).sin(), 3, 2, 1, 1, True),
+    "max_pool1d of batches": lambda x, n: F.max_pool1d(x.outer(x).sin().expand(2, n, n) + 1, 4),
     "half as large": lambda x, n: F.interpolate(x.expand(1, 2, n), scale_factor=0.5),
     "larger by a half": lambda x, n: F.interpolate(
         x.outer(x)[None, None], scale_factor=1.5, mode="bilinear"
@@ -133,6 +156,22 @@ SHAPED: dict[str, Case] = {
         x[:, None].expand(n, 4).sin(), torch.tensor([[1, 2, -1, 0]]).expand(n, 4)
     ),
 }
+
+
+@pytest.mark.parametrize("weights", [[-1.0, 2, 3, 1], [0.0, 0, 0, 0], [1.0, 0, 0, 0]])
+def test_weights_that_covariance_refuses_or_warns_of_are_eagers(weights: list[float]) -> None:
+    compiled = flambeau.compile(lambda x, w: torch.cov(x, aweights=w), backend="aot_eager")
+    x = torch.randn(2, 4)
+    good = torch.arange(1.0, 5.0)
+    torch.testing.assert_close(compiled(x, good), torch.cov(x, aweights=good))
+    said = []
+    for fn in (compiled, lambda x, w: torch.cov(x, aweights=w)):
+        try:
+            with warnings.catch_warnings(record=True):
+                said.append(str(fn(x, torch.tensor(weights))))
+        except RuntimeError as error:
+            said.append(str(error))
+    assert said[0] == said[1] and flambeau.report(compiled).graphs == 1
 
 
 def istft(x: Tensor, n: int, length: int | None = None, wide: int = 8) -> Tensor:

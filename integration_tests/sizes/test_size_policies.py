@@ -3,6 +3,7 @@ errors that name the place. What cannot be padded exactly is not, and the report
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -152,6 +153,29 @@ def test_a_result_that_is_dense_at_some_sizes_alone_is_not_padded() -> None:
             x = torch.rand(shape)
             found, expected = compiled(x), (x * 2)[:, :5]
             assert torch.equal(found, expected) and found.stride() == expected.stride()
+
+
+#: results of one column that lie as their operand does
+OF_A_COLUMN: dict[str, Callable[[Tensor], Tensor]] = {
+    "flipped": lambda column: column.flip(-1),
+    "rolled": lambda column: column.roll(1, 1),
+    "doubled": lambda column: column * 2,
+    "copied": lambda column: column.clone(),
+    "with a dimension": lambda column: column[:, None].exp(),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_COLUMN)
+def test_dimensions_of_one_are_cut_to_the_strides_of_eager(name: str) -> None:
+    fn = OF_A_COLUMN[name]
+    pad = {"x": {0: Bucket(pad=0)}}
+    compiled = flambeau.compile(lambda x: fn(x[:, :1]), sizes=pad, backend="eager")
+    for rows, layout in itertools.product((5, 7, 8), ("dense", "transposed", "sliced")):
+        x = torch.rand(3, rows).mT if layout == "transposed" else torch.rand(rows, 3)
+        x = torch.rand(rows, 6)[:, ::2] if layout == "sliced" else x
+        found, expected = compiled(x), fn(x[:, :1])
+        assert torch.equal(found, expected) and found.stride() == expected.stride()
+    assert flambeau.report(compiled).unpadded == ()
 
 
 def test_a_function_with_a_break_is_not_padded() -> None:

@@ -7,12 +7,14 @@ arithmetic is that of torch's own, in its order.
 from __future__ import annotations
 
 import itertools
+import math
 import types
 from typing import Any
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.graph.functions import NotInGeneral
 from flambeau_capture.polyfills.spectral import (
     bartlett_window,
     blackman_window,
@@ -263,11 +265,22 @@ def group_norm(
     return found if bias is None else found + bias.reshape(by_channel)
 
 
-def cov(input: Any, correction: int = 1) -> Any:
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     rows = input.reshape(1, -1) if input.dim() < 2 else input
-    count = rows.shape[1]
-    centred = rows - (rows.sum(1) / count).unsqueeze(1)
-    return (centred.mm(centred.t().conj()) / (count - correction)).squeeze()
+    given = [each for each in (fweights, aweights) if each is not None]
+    count, weighed = rows.shape[1], rows
+    if given:
+        weights = math.prod(given[1:], start=given[0])
+        count, weighed = weights.sum(), rows * weights
+    mean = weighed.sum(1) / count
+    degrees = count - correction
+    if aweights is not None and correction:
+        degrees = count - correction * (weights * aweights).sum() / count
+    for least in [each >= 0 for each in given] + [degrees > 0] * bool(given):
+        compat.CHECK_ALL_WITH(NotInGeneral, least, lambda: "weights that torch refuses or warns of")
+    centred = rows - mean.unsqueeze(1)
+    other = centred * weights if given else centred
+    return (centred.mm(other.t().conj()) / degrees).squeeze()
 
 
 def corrcoef(input: Any) -> Any:
@@ -319,18 +332,90 @@ def native_channel_shuffle(input: Any, groups: int) -> Any:
 
 
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
-    """Differences to both sides, at the ends to one."""
+    """Differences to both sides; at the ends to one, of as many elements as the order says."""
     dims = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
-    if edge_order != 1 or not isinstance(spacing, int | float):
+    steps = [spacing] * len(dims) if isinstance(spacing, int | float) else spacing
+    plain = all(isinstance(each, int | float) for each in steps)
+    if edge_order not in (1, 2) or not plain or len(steps) != len(dims):
         return NotImplemented
     found = []
-    for each in dims:
+    for each, step in zip(dims, steps):
         last = input.shape[each]
-        torch._check(last > 1, lambda: "torch.gradient expected each dimension size to be at least")
-        apart = (input.narrow(each, 2, last - 2) - input.narrow(each, 0, last - 2)) / spacing / 2
-        ends = [input.narrow(each, at + 1, 1) - input.narrow(each, at, 1) for at in (0, last - 2)]
-        found.append(torch.cat([ends[0] / spacing, apart, ends[1] / spacing], each))
+        torch._check(last > edge_order, lambda: "torch.gradient expected more elements")
+        apart = (input.narrow(each, 2, last - 2) - input.narrow(each, 0, last - 2)) / step / 2
+        sides = [input.narrow(each, at, 1) for at in range(edge_order + 1)]
+        final = [input.narrow(each, last - at, 1) for at in range(edge_order + 1, 0, -1)]
+        if edge_order == 1:
+            ends = [sides[1] - sides[0], final[1] - final[0]]
+        else:
+            ends = [
+                sides[0] * -1.5 + sides[1] * 2 - sides[2] * 0.5,
+                final[0] * 0.5 - final[1] * 2 + final[2] * 1.5,
+            ]
+        found.append(torch.cat([ends[0] / step, apart, ends[1] / step], each))
     return tuple(found)
+
+
+def multi_dot(tensors: Any) -> Any:
+    """By the order of products that multiplies least; of three equal ones, the first two first."""
+    first, *middle, last = tensors
+    if len(middle) < 1 or not all(each.dim() == 2 for each in middle):
+        return NotImplemented
+    given = [
+        first.unsqueeze(0) if first.dim() == 1 else first,
+        *middle,
+        last.unsqueeze(1) if last.dim() == 1 else last,
+    ]
+    sizes = [*(each.shape[0] for each in given), given[-1].shape[1]]
+    costs: dict[tuple[int, int], Any] = {(at, at): 0 for at in range(len(given))}
+    best: dict[tuple[int, int], int] = {}
+    for length in range(1, len(given)):
+        for i in range(len(given) - length):
+            j = i + length
+            for k in range(j - 1, i - 1, -1) if len(given) == 3 else range(i, j):
+                cost = costs[i, k] + costs[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1]
+                if (i, j) not in costs or cost < costs[i, j]:
+                    costs[i, j], best[i, j] = cost, k
+
+    def product(i: int, j: int) -> Any:
+        return given[i] if i == j else product(i, best[i, j]).mm(product(best[i, j] + 1, j))
+
+    found = product(0, len(given) - 1)
+    found = found.squeeze(-1) if last.dim() == 1 else found
+    return found.squeeze(0) if first.dim() == 1 else found
+
+
+def chain_matmul(*matrices: Any) -> Any:
+    return multi_dot(matrices) if all(each.dim() == 2 for each in matrices) else NotImplemented
+
+
+def bincount(input: Any, weights: Any = None, minlength: Any = 0) -> Any:
+    """With one more number, which is counted, and taken off again."""
+    if minlength < 1:
+        return NotImplemented
+    last = torch.full([1], minlength - 1, dtype=input.dtype, device=input.device)
+    numbers = torch.cat([input, last])
+    if weights is not None:
+        return torch.bincount(numbers, torch.cat([weights, weights.new_zeros(1)]))
+    counts = torch.bincount(numbers)
+    return counts - (torch.arange(counts.shape[0], device=input.device) == last).to(counts.dtype)
+
+
+def max_pool1d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """Row by row, as torch's own kernel for what takes no gradients."""
+    if (input.requires_grad and torch.is_grad_enabled()) or not input.dtype.is_floating_point:
+        return NotImplemented
+    if not input.is_contiguous() or any(size == 1 for size in input.shape):
+        return NotImplemented  # it may lie otherwise
+    given = (kernel_size, stride, padding, dilation, ceil_mode)
+    return torch.max_pool1d_with_indices(input, *given)[0]
 
 
 #: by the name of an operator: such a function, and the arguments that torch takes as plain numbers;
@@ -371,5 +456,10 @@ FORMS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "take_along_dim": (take_along_dim, ("input", "indices")),
     "combinations": (combinations, ()),
     "gradient": (gradient, ("input",)),
+    "multi_dot": (multi_dot, ("tensors",)),
+    "linalg_multi_dot": (multi_dot, ("tensors",)),
+    "chain_matmul": (chain_matmul, ("matrices",)),
+    "bincount": (bincount, ("minlength",)),
+    "max_pool1d": (max_pool1d, ("input",)),
     "native_channel_shuffle": (native_channel_shuffle, ("input",)),
 }

@@ -21,7 +21,7 @@ from flambeau_capture._torch_compat.sizes.shape_environments import (
     new_environment,
     sympy_of_torch,
 )
-from flambeau_capture._torch_compat.sizes.symbols import hint, symbolic_condition
+from flambeau_capture._torch_compat.sizes.symbols import hint, symbolic_condition, value_of
 from flambeau_capture._torch_compat.sizes.unbacked_symbols import (
     assume,
     assumptions,
@@ -77,8 +77,8 @@ class _Special:
         expression = number.node.expr  # what is known to be equal stays so
         if expression.is_number:
             return int(expression)
-        if not data_symbols(number) and hint(number) is not None:  # else it was equal to one since
-            return hint(number)
+        if not data_symbols(number) and (known := hint(number)) is not None:
+            return known
         moved = self._expression(expression, number.node.shape_env)
         if moved.is_Integer:
             return int(moved)
@@ -89,8 +89,7 @@ class _Special:
     def _expression(self, expression: Any, environment: Any) -> Any:
         for each in expression.free_symbols - self.symbols.keys():
             by_data = data_symbols(each)
-            known = getattr(environment, "guarding_hint_or_throw", environment.size_hint)
-            self.symbols[each] = self._size() if by_data else known(each)
+            self.symbols[each] = self._size() if by_data else value_of(environment, each)
         return expression.subs(self.symbols)
 
     def assume(self, mode: Any, symbols: set[Any]) -> None:

@@ -125,8 +125,18 @@ def decided(number: Any) -> Any:
 
 
 def hint(number: Any) -> Any:
-    """The value that a symbolic number has in this capture."""
-    return number.node.hint
+    """The value that a symbolic number has in this capture; None: it depends on data, which a size
+    that was found to be equal to one that does not no longer does."""
+    known = number.node.hint
+    if known is None and isinstance(number, torch.SymInt) and not data_symbols(number):
+        return value_of(number.node.shape_env, number.node.expr)
+    return known
+
+
+def value_of(environment: Any, expr: Any) -> int:
+    """The value in this capture of an expression of sizes none of which depends on data."""
+    known = getattr(environment, "guarding_hint_or_throw", environment.size_hint)
+    return int(known(expr))
 
 
 def is_decided(mode: Any, symbol: Any) -> bool:

@@ -21,7 +21,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.tensors.nested_lists import tensor_of_open
 from flambeau_capture.frame.function_marks import is_compiling
-from flambeau_capture.graph.functions import ERRORS, require
+from flambeau_capture.graph.functions import ERRORS, NotInGeneral, require
 from flambeau_capture.observe.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.polyfills import scanning
 from flambeau_capture.source import ConstantSource
@@ -317,7 +317,8 @@ def _check_elements(tx: Tracer, fn: Any, head: list[Any], args: Args, kwargs: Kw
     try:  # what torch says of a check that fails
         fn(*head, torch.tensor(False) if valid else None, words)
     except Exception as error:
-        if not valid or type(error) is not ERRORS.get(type(error).__name__):
+        known = (NotInGeneral, ERRORS.get(type(error).__name__))  # the former: of our own forms
+        if not valid or type(error) not in known:
             raise Break("FB0010", f"a check that raises {type(error).__name__}") from None
         check_all(tx, cond, type(error), (str(error),))
     return Constant(None)

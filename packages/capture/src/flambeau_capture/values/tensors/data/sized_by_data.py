@@ -366,6 +366,8 @@ def _is_open(value: Value) -> bool:
     """Whether a number among these is open, or a size of a tensor."""
     if isinstance(value, TensorValue):
         return any(isinstance(size, torch.SymInt) for size in value.fake.shape)
+    if isinstance(value, tuple | SequenceValue):
+        return any(map(_is_open, value if isinstance(value, tuple) else value.parts()))
     return bool(open_numbers([value]))
 
 
@@ -417,11 +419,16 @@ def _known(value: Value | None) -> Value:
 
 
 def covariance(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """Without weights, of which torch reads the sum: by sizes alone."""
+    """By sizes, and by weights as the graph checks them: torch reads their sum."""
     given = dict(zip(("input",), args)) | dict(kwargs)
     x, correction = given.get("input"), given.get("correction", Constant(1))
-    known = {"input", "correction"} if name == "cov" else {"input"}
+    weights = {each: given[each] for each in given.keys() & {"fweights", "aweights"}}
+    known = {"input", "correction", *weights} if name == "cov" else {"input"}
     if not isinstance(x, TensorValue) or len(args) > 1 or given.keys() - known:
+        return None
+    if not all(is_none(each) or _weighs(key, each) for key, each in weights.items()):
+        return None
+    if weights and not tx.answers_in_general():
         return None
     if not x.fake.dtype.is_floating_point or not 1 <= x.fake.dim() <= 2:
         return None
@@ -430,6 +437,16 @@ def covariance(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | Non
     if not x.fake.shape[-1] > correction.value:
         return None  # torch warns of it
     return tx.call_python(sized.cov if name == "cov" else sized.corrcoef, args, kwargs)
+
+
+def _weighs(key: str, value: Value) -> bool:
+    """Whether torch takes a tensor as weights of that kind."""
+    return (
+        isinstance(value, TensorValue)
+        and value.fake.dim() == 1
+        and value.fake.dtype.is_floating_point == (key == "aweights")
+        and value.fake.dtype != torch.bool
+    )
 
 
 def _says_nothing(key: str, value: Value) -> bool:
