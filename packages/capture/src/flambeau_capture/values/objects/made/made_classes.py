@@ -153,7 +153,7 @@ class MadeClass(ClassValue):
         self.unknown("method '__subclasses__'")
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name in ("__dict__", "__members__"):
+        if name == "__dict__":
             self.unknown(f"attribute {name!r}")
         return super().get_attr(tx, name)
 
