@@ -25,8 +25,14 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import (
-    Args, Kwargs, NotConcrete, Tracer, Unreconstructible, UserError, Value,
-)  # fmt: skip
+    Args,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Unreconstructible,
+    UserError,
+    Value,
+)
 from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.lists import ListValue
@@ -203,7 +209,7 @@ class MadeClass(ClassValue):
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is {done}")
 
     def decorate(self, tx: Tracer, kwargs: Kwargs) -> MadeClass:
-        """Let `dataclasses.dataclass` write methods for it, or make another class that has slots."""
+        """Let `dataclasses.dataclass` write methods for it, or make another class of slots."""
         model: Any = self.python_class
         try:
             plain = {name: value.as_python() for name, value in kwargs.items()}
