@@ -81,7 +81,7 @@ class ExceptionValue(ObjectValue):
     def _shown(arg: Value) -> str:
         try:
             return repr(arg.as_python())
-        except NotConcrete:
+        except (NotConcrete, Break):  # the text of an object has its address
             return arg.describe()
 
     def as_python(self) -> Any:
