@@ -3,7 +3,10 @@
 has, whatever makes it; a program that reads it is left to Python there."""
 
 import contextlib
+import hashlib  # noqa: F401 - by the programs
 import io
+import struct  # noqa: F401
+import threading  # noqa: F401
 
 import pytest
 import torch
@@ -48,7 +51,7 @@ WAYS = {
     "key": "{repr(o): 1}",
     "wide": "f'{o!r:>60}'",
     "formatted": "format(o)",
-    "contained": "'0x' in repr(o), ' at ' in f'{o!r}'",
+    "contained": "'0x' in repr(o), '0x' in f'a {o!r}'",
     "percent": "'%s' % (o,)",
 }
 BREAKS = {"compared", "length", "wide", "key", "formatted", "percent", "method"}
@@ -60,6 +63,10 @@ OBJECTS = {
     "made": "Plain(t + n)",
     "named": "Named(n)",
     "function": "lambda: n",
+    "in C": "struct.Struct('i')",
+    "a lock": "threading.Lock()",
+    "a view": "memoryview(b'ab')",
+    "a hash": "hashlib.sha256(b'a')",
     "nested": "(lambda: (lambda k: t))()",
 }
 

@@ -18,6 +18,8 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attributes import assume_entry, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.made.made_models import nothing_around
+from flambeau_capture.values.objects.made.made_objects import MadeObject
 from flambeau_capture.values.tensors.numbers.open_text import OpenText
 
 
@@ -48,6 +50,12 @@ def _address_of(obj: Any) -> str:
     return hex(id(obj))
 
 
+def _around_address(made: Any) -> list[str]:
+    """What a class in C says of an object before and after its address."""
+    pieces = repr(made).split(hex(id(made)))
+    return [] if any("0x" in piece for piece in pieces) else pieces
+
+
 def is_shown_by_address(tx: Tracer, value: Value, *more: str) -> bool:
     """Whether a text of a value says what it is and where, and no code of the program makes it.
     more: other methods that make the text, which are to be `object`'s too."""
@@ -55,6 +63,9 @@ def is_shown_by_address(tx: Tracer, value: Value, *more: str) -> bool:
         return False  # one that the frame alone may hold may end before its text is put together
     if type(value) is FunctionValue:
         return True
+    if isinstance(value, MadeObject):
+        plain = value.cls.__str__ is object.__str__ and value.model.around is nothing_around
+        return plain and len(_around_address(value.object)) == 2
     if type(value) is not ObjectValue or value.payload is not None:
         return False
     names = ("__str__", "__repr__", *more)
@@ -70,6 +81,9 @@ def address_text(tx: Tracer, value: Value) -> Value:
         parts = Constant("<function "), tx.get_attr(value, "__qualname__"), Constant(" at ")
         found = [part for part in parts if isinstance(part, Constant)]
         return OpenText(tx, [(part, "") for part in (*found, Address(value), Constant(">"))])
+    if isinstance(value, MadeObject):
+        begin, end = map(Constant, _around_address(value.object))
+        return OpenText(tx, [(part, "") for part in (begin, Address(value), end)])
     assume_entry(tx, value.cls, "__module__")
     module = getattr(value.cls, "__module__", None)
     named = isinstance(module, str) and module != "builtins"
