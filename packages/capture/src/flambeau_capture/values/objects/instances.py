@@ -248,7 +248,7 @@ class ObjectValue(SpecialMethods, Instance):
         return getattr(hook[1], "__name__", "") != name
 
     def generic_get_attr(self, tx: Tracer, name: str) -> Value:
-        """object.__getattribute__, which asks no `__getattr__`."""
+        """object.__getattribute__, without `__getattr__`."""
         found = self.find_attr(tx, name)
         return self._has_none(tx, name) if found is None else found
 

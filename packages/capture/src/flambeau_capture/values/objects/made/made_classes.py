@@ -213,7 +213,7 @@ class MadeClass(ClassValue):
         model: Any = self.python_class
         try:
             plain = {name: value.as_python() for name, value in kwargs.items()}
-            if plain.get("slots") and self._is_told_of_making():
+            if plain.get("slots") and self._is_notified_of_making():
                 raise NotConcrete("slots, for which another class is made")
             before, documented = set(map(id, vars(model).values())), model.__doc__ is not None
             self._refresh(tx)
@@ -239,10 +239,12 @@ class MadeClass(ClassValue):
             made._told &= documented or shown  # the library's words show defaults
         return made
 
-    def _is_told_of_making(self) -> bool:
+    def _is_notified_of_making(self) -> bool:
         """Whether code of the program is, or holds the class itself."""
-        model, told = self.python_class, self.make is not _make or self.given[-2].parts()
-        if told or type(model) not in (type, abc.ABCMeta) or _hook(type, model.__bases__):
+        model, notified = self.python_class, self.given[-2] if self.make is _make else None
+        if not isinstance(notified, TupleValue) or notified.parts():
+            return True
+        if type(model) not in (type, abc.ABCMeta) or _hook(type, model.__bases__):
             return True
         functions = (part for part in vars(model).values() if isinstance(part, types.FunctionType))
         return any("__class__" in function.__code__.co_freevars for function in functions)
