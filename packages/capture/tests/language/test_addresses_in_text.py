@@ -3,7 +3,10 @@
 has, whatever makes it; a program that reads it is left to Python there."""
 
 import contextlib
+import hashlib  # noqa: F401 - by the programs
 import io
+import struct  # noqa: F401
+import threading  # noqa: F401
 
 import pytest
 import torch
@@ -48,6 +51,7 @@ WAYS = {
     "key": "{repr(o): 1}",
     "wide": "f'{o!r:>60}'",
     "formatted": "format(o)",
+    "contained": "'0x' in repr(o), '0x' in f'a {o!r}'",
     "percent": "'%s' % (o,)",
 }
 BREAKS = {"compared", "length", "wide", "key", "formatted", "percent", "method"}
@@ -59,6 +63,10 @@ OBJECTS = {
     "made": "Plain(t + n)",
     "named": "Named(n)",
     "function": "lambda: n",
+    "in C": "struct.Struct('i')",
+    "a lock": "threading.Lock()",
+    "a view": "memoryview(b'ab')",
+    "a hash": "hashlib.sha256(b'a')",
     "nested": "(lambda: (lambda k: t))()",
 }
 
@@ -85,7 +93,8 @@ def test_text_names_the_object_that_there_is(way, which, capture):
     f = space["f"]
     ours = capture(f)
     assert seen(ours) == seen(f)
-    if way not in BREAKS and which == "global":
+    kept = OBJECTS if way != "printed" else ("global",)
+    if way not in BREAKS and which in kept and which not in ("given", "inner", "nowhere"):
         assert compiler_of(ours).records.breaks == []
 
 
@@ -100,3 +109,44 @@ def test_a_class_that_gets_a_text_of_its_own(capture):
     assert ours(torch.ones(1), o)[1] == repr(o)
     Late.__repr__ = lambda self: "late"
     assert ours(torch.ones(1), o)[1] == "late"
+
+
+MESSAGES = ("raise ValueError(f'bad {o}', n)", "raise ValueError(repr(o)) from KeyError(o)",
+            "assert n > 5, f'{o!r} is bad'")  # fmt: skip
+
+
+@pytest.mark.parametrize("raised", MESSAGES)
+@pytest.mark.parametrize("which", ["global", "made"])
+def test_text_in_what_is_raised(which, raised, capture):
+    space = dict(globals())
+    exec(f"def f(t, n):\n    o = {OBJECTS[which]}\n    t = t * n\n    {raised}", space)
+    f = space["f"]
+    ours, found = capture(f), []
+    for run in (f, ours):
+        try:
+            run(torch.ones(2), 3)
+        except (ValueError, AssertionError) as error:
+            message = str(error).replace(hex(id(GLOBAL)), "ADDRESS")
+            cut = message[: message.index("0x") if "0x" in message else None]
+            found.append((type(error), cut, repr(error.__cause__)[:12], len(error.args)))
+    assert found[0] == found[1]
+
+
+def test_text_before_a_break_names_the_object_after_it(capture):
+    def f(t):
+        o = Plain(t)
+        text = f"{o} {(lambda: o)!r}"
+        torch.seed()
+        return text[: text.index(">")], o
+
+    def g(t):
+        def inner():
+            return t
+
+        text = repr(inner)
+        torch.seed()
+        return text, inner
+
+    for fn in (f, g):
+        text, o = capture(fn)(torch.ones(2))
+        assert hex(id(o)) in text

@@ -32,7 +32,7 @@ from flambeau_capture.values.functions.call_rules import answers, handles
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.objects.attribute_dicts import InstanceDict, ProxyValue, ReadOnly
-from flambeau_capture.values.objects.attributes import assume_entry, find_in_class
+from flambeau_capture.values.objects.attributes import assume_entry, find_in_class, layout_of
 from flambeau_capture.values.objects.classes import ClassValue
 from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
@@ -271,6 +271,8 @@ def _instance(
     by_state = bool(slots) and (value.payload is not None or value.special(tx, "__setattr__"))
     if isinstance(value, ModuleValue | ExceptionValue) or by_state:
         raise Break("FB0005", f"copy of {value.describe()}")
+    if value.payload is None and layout_of(value.cls) not in (object, types.SimpleNamespace):
+        raise Break("FB0005", f"copy of {value.describe()}, whose state is in C")
     payload = None if value.payload is None else part(value.payload)
     fixed = isinstance(payload, TupleValue | Constant)
     if payload is value.payload and payload is not None and not fixed:

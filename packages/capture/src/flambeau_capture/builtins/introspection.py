@@ -35,6 +35,7 @@ from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import (
     assume_special_methods,
     find_in_class,
+    is_of_thread,
     is_subclass,
     refuse_added,
 )
@@ -244,18 +245,30 @@ def has_attr(tx: Tracer, value: Value, name: str) -> bool:
     return True
 
 
+def _past_thread(owner: Value) -> Value:
+    """Of a `threading.local`, `object` sees what is no thread's, and sets nothing."""
+    if is_of_thread(owner.cls):
+        owner.unknown("an attribute by object's method, past those of the thread")
+    return owner
+
+
 @handles(object.__setattr__)
 def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> None:
-    owner = args[0]
+    owner = _past_thread(args[0])
     write = owner.generic_set_attr if isinstance(owner, ObjectValue) else owner.set_attr
     write(tx, constant_of(args[1]), args[2])
 
 
+@handles(object.__delattr__)
+def _object_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _past_thread(args[0]).call_method(tx, "__delattr__", args[1:], kwargs)
+
+
 @handles(object.__getattribute__)
 def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], ObjectValue):
-        return args[0].generic_get_attr(tx, constant_of(args[1]))
-    return tx.get_attr(args[0], constant_of(args[1]))
+    owner = _past_thread(args[0])
+    read = owner.generic_get_attr if isinstance(owner, ObjectValue) else owner.get_attr
+    return read(tx, constant_of(args[1]))
 
 
 @handles(torch.nn.Module.__setattr__)

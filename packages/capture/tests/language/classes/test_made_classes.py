@@ -140,6 +140,16 @@ CLASSES = {
     "    def __post_init__(self): self.xs.append(self.k)\n    def m(self, x): return x + self.h",
     "data derived": "@dataclasses.dataclass\nclass A:\n    k: int = 2\n@dataclasses.dataclass\n"
     "class C(A):\n    j: int = dataclasses.field(kw_only=True, default=4)",
+    "data slots": "@dataclasses.dataclass(slots=True)\nclass C:\n    k: int = 2\n"
+    "    v: object = None\n    def m(self, x): return x * self.k + C.m.__code__.co_argcount",
+    "frozen slots": "@dataclasses.dataclass(frozen=True, slots=True, order=True)\n"
+    "class C:\n    k: int = n",
+    "weak slots": "@dataclasses.dataclass(slots=True, weakref_slot=True)\nclass C:\n"
+    "    k: int = 1\n    xs: list = dataclasses.field(default_factory=list)",
+    "slots derived": "@dataclasses.dataclass(slots=True)\nclass A:\n    k: int = 2\n"
+    "@dataclasses.dataclass(slots=True)\nclass C(A, Base):\n    j: int = 4\n"
+    "    def m(self, x): return A.m(self, x) + self.j if hasattr(A, 'm') else x",
+    "slots after": "class A:\n    k: object = t\nA.j = 3\nC = dataclasses.dataclass(slots=True)(A)",
     "data after": "class A:\n    k: object = t\nC = dataclasses.dataclass(A)",
     "registering": "class C(Registering): k = 1",
     "registering with names": "class A:\n    def __init_subclass__(cls, tag=0, **more):\n"
@@ -195,6 +205,8 @@ CLASSES = {
 }
 #: what ends the graph, by the reason
 BROKEN = {
+    "slots with super": "@dataclasses.dataclass(slots=True)\nclass C(Base):\n    k: int = 3\n"
+    "    def m(self, x): return super().m(x) + 1",
     "checks": "class C(abc.ABC):\n    k = 1\n    @classmethod\n"
     "    def __subclasshook__(cls, o): return True",
     "dispatch": "class C:\n    k = 2\n    @functools.singledispatchmethod\n"
@@ -318,6 +330,8 @@ PROBES = [
     "x.__dataclass_fields__['k'].name",
 ]
 
+SLOTTED = {"slots", "slots in a list", "data slots", "frozen slots", "weak slots", "slots after",
+           "slots derived"}  # fmt: skip
 #: uses that end the graph, by the classes that they do it for
 ENDS = {
     "hash(o) == hash(o)": {"all"},  # it is an address
@@ -325,8 +339,8 @@ ENDS = {
     "{o: 1}[o]": {"int", "named tuple", "exception", "tuple", "tuple with names"},
     "C.__annotations__": {"all"},  # Python makes them when they are asked for
     "vars(C).get('p')": {"all"},
-    "setattr(C, 'k', 9), C.k": {"slots", "slots in a list"},
-    "delattr(C, 'k'), hasattr(o, 'k')": {"slots", "slots in a list"},
+    "setattr(C, 'k', 9), C.k": SLOTTED,
+    "delattr(C, 'k'), hasattr(o, 'k')": SLOTTED,
     "functools.partial(C.m, o)(t)": {"module", "partial"},
     "C.k": {"tuple with names"},
     "getattr(C, 'k', 0)": {"tuple with names"},
@@ -334,7 +348,7 @@ ENDS = {
     "super(C, o).m(t)": {"module"},
     "o(t)": {"module"},
     "dataclasses.asdict(o)": {"data derived"},
-    "C.__name__, C.__qualname__, C.__module__, C.__doc__": {"data after"},
+    "C.__name__, C.__qualname__, C.__module__, C.__doc__": {"data after", "slots after"},
 }
 HEAD = "def f(t, n):\n"
 #: what the programs import

@@ -21,6 +21,8 @@ STEPS = (
     "out.append(C['A'])", "out.append(C['name'])", "out.append(list(C))", "out.append(C.AA)",
     "out.append(max(C, key=lambda m: m.value))", "out.append(C.A + 1)", "out.append(C.B.m())",
     "out.append(type(C(3) | C.A) is C)", "out.append((C.A | C.B) in C)", "out.append(C.zz)",
+    "out.append(list(C.__members__))", "out.append(C.__members__['AA'])", "enum.unique(C)",
+    "out.append({**C.__members__})", "C.__members__['new'] = 1",
 )  # fmt: skip
 PROGRAM = """
 def f(t):
@@ -123,3 +125,34 @@ def test_attributes_of_members_that_the_program_has(first):
             [(run(torch.ones(2), member)[1], vars(member).get("note")) for member in members]
         )
     assert found[0] == found[1]
+
+
+MISSING = """
+def f(t):
+    told, out = [], []
+    class C(enum.{kind}):
+        A = 1
+        B = 2
+        @classmethod
+        def _missing_(cls, value):
+            told.append(value)
+            if value == 7: raise KeyError(value)
+            return {{9: cls.A, 10: 'else'}}.get(value)
+{steps}
+    return t + len(told), C, [*out, told]
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_programs_own_answer_for_a_value_that_is_missing(kind):
+    steps = [f"out.append(C({value}))" for value in (1, 3, 7, 8, 9, 10)]
+    steps = "".join(STEP.format(step=step) for step in [*steps, "out.append(C.A | C.B)"])
+    space = {"enum": enum, "__name__": "program"}
+    exec(MISSING.format(kind=kind, steps=steps), space)
+    f = space["f"]
+    run = optimize("eager", raise_internal_errors=True)(f)
+    rows = [
+        [t.tolist(), repr(out), repr(C)] for t, C, out in (f(torch.ones(2)), run(torch.ones(2)))
+    ]
+    assert rows[1] == rows[0]
+    assert not compiler_of(run).records.faults

@@ -35,5 +35,4 @@ def _dataclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return DataclassDecorator(wrap_known(tx, dataclasses.dataclass), [], dict(kwargs))
     if len(args) != 1 or not isinstance(args[0], MadeClass):
         raise Break("FB0020", describe_call(dataclasses.dataclass, args))
-    args[0].decorate(tx, kwargs)
-    return args[0]
+    return args[0].decorate(tx, kwargs)

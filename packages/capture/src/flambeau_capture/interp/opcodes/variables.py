@@ -10,7 +10,6 @@ import builtins
 import types
 from typing import Any, NoReturn
 
-from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.spelling import NULL_ABOVE
 from flambeau_capture.interp.frame import NULL, Frame
@@ -188,8 +187,6 @@ def store_deref(frame: Frame, instruction: Instruction) -> None:
 @opcode("DELETE_DEREF")
 def delete_deref(frame: Frame, instruction: Instruction) -> None:
     cell = frame.cells[str(instruction.argval)]
-    if cell.source is not None:
-        raise Break("FB0019", f"deletion of {instruction.argval!r} of an enclosing function")
     if cell.content is None:
         unbound_cell(frame, str(instruction.argval))
     cell.write(frame.tx, None)

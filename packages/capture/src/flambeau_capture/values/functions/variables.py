@@ -12,11 +12,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau_capture.breaks import Break
 from flambeau_capture.observe.unguarded import unguarded
 from flambeau_capture.resume_runtime import is_empty
 from flambeau_capture.source import Builtin, ConstantSource, FreeCell, Global, Item, Source
 from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import MappingValue
 
 
@@ -76,7 +76,8 @@ class CellValue(Value):
     def replay(self, writer: Any) -> None:
         content = self.content
         if content is None:
-            raise Break("FB0019", "deletion of a variable of an enclosing function")
+            writer.do(delattr, [self, Constant("cell_contents")])
+            return
         writer.load(content)
         writer.load(self)
         writer.store_attr("cell_contents")

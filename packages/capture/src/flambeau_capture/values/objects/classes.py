@@ -136,7 +136,10 @@ class ClassValue(SpecialMethods):
         if owner is None or self._hidden(tx, name):
             return self._from_metaclass(tx, name)
         found = owner.__dict__[name]
-        where = source_in_class(tx, python_class, owner, name)
+        if tx.heap.find_model(owner) is None:
+            where = source_in_class(tx, python_class, owner, name)
+        else:  # a class of capture's own, for one that the frame has made
+            where = itself(found, name)
         if hasattr(type(found), "__get__"):
             assume_entry(tx, python_class, name)
         if isinstance(found, types.FunctionType):

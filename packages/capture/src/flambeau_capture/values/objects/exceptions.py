@@ -82,7 +82,7 @@ class ExceptionValue(ObjectValue):
     def _shown(arg: Value) -> str:
         try:
             return repr(arg.as_python())
-        except NotConcrete:
+        except (NotConcrete, Break):  # the text of an object has its address
             return arg.describe()
 
     def as_python(self) -> Any:
@@ -128,10 +128,9 @@ class ExceptionValue(ObjectValue):
             self.unknown(method)
         return tx.wrap_new(texts[0])
 
-    def generic_get_attr(self, tx: Tracer, name: str) -> Value:
-        """object.__getattribute__."""
+    def find_attr(self, tx: Tracer, name: str) -> Value | None:
         found = self._field(tx, name) if self._is_in_c(name) else None
-        return super().generic_get_attr(tx, name) if found is None else found
+        return super().find_attr(tx, name) if found is None else found
 
     def _is_in_c(self, name: str) -> bool:
         found = find_in_class(self.cls, name)

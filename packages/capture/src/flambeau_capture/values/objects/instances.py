@@ -229,9 +229,16 @@ class ObjectValue(SpecialMethods, Instance):
     # -- attribute access -----------------------------------------------------------------------
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if self._replaced(tx, "__getattribute__"):
-            return self._call_class(tx, "__getattribute__", [Constant(name)])
-        return self.generic_get_attr(tx, name)
+        found: Value | None = None
+        try:
+            if self._replaced(tx, "__getattribute__"):
+                found = self._call_class(tx, "__getattribute__", [Constant(name)])
+            else:
+                found = self.find_attr(tx, name)
+        except UserError as error:
+            if not issubclass(error.value.cls, AttributeError) or not self._has_fallback():
+                raise
+        return self.missing_attr(tx, name) if found is None else found
 
     def _replaced(self, tx: Tracer, name: str) -> bool:
         """Whether the class replaces a built-in access (`__setattr__ = dict.__setitem__`)."""
@@ -241,6 +248,11 @@ class ObjectValue(SpecialMethods, Instance):
         return getattr(hook[1], "__name__", "") != name
 
     def generic_get_attr(self, tx: Tracer, name: str) -> Value:
+        """object.__getattribute__, without `__getattr__`."""
+        found = self.find_attr(tx, name)
+        return self._has_none(tx, name) if found is None else found
+
+    def find_attr(self, tx: Tracer, name: str) -> Value | None:
         in_class = find_in_class(self.python_class, name)
         if name == "__dict__" and is_of_thread(self.python_class):
             return InstanceDict(self)
@@ -258,22 +270,20 @@ class ObjectValue(SpecialMethods, Instance):
                     assume_special_methods(tx, type(found))
                 return own
         if in_class is not None:
-            try:
-                return class_attribute(tx, self, self.python_class, name)
-            except UserError as error:
-                if not issubclass(error.value.cls, AttributeError) or not self._has_fallback():
-                    raise
-        elif (set_now := written_attribute(tx, self.python_class.__mro__, name)) is not None:
-            return set_now
-        return self.missing_attr(tx, name)
+            return class_attribute(tx, self, self.python_class, name)
+        return written_attribute(tx, self.python_class.__mro__, name)
 
     def _has_fallback(self) -> bool:
         return find_in_class(self.python_class, "__getattr__") is not None
 
     def missing_attr(self, tx: Tracer, name: str) -> Value:
+        if not self._has_fallback():
+            self._has_none(tx, name)
         assume_entry(tx, self.python_class, name)
-        if self._has_fallback():
-            return self._call_class(tx, "__getattr__", [Constant(name)])
+        return self._call_class(tx, "__getattr__", [Constant(name)])
+
+    def _has_none(self, tx: Tracer, name: str) -> NoReturn:
+        assume_entry(tx, self.python_class, name)
         assume_special_methods(tx, self.python_class)
         kind = self.python_class
         self.lacks(tx, name, name_in_errors(kind) if kind is layout_of(kind) else None)

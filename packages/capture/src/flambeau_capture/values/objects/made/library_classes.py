@@ -36,7 +36,7 @@ BY_LIBRARY = (enum.EnumMeta, type(_NamedTuple), type(_TypedDict))
 #: what these metaclasses call while they make a class
 _CALLED = frozenset({
     "__new__", "__init__", "__init_subclass__", "__set_name__", "_generate_next_value_",
-    "_missing_", "_add_alias_", "_add_value_alias_",
+    "_add_alias_", "_add_value_alias_",
 })  # fmt: skip
 
 

@@ -11,6 +11,7 @@ made (metaclasses, `__set_name__`, `__init_subclass__`) is interpreted, and not 
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import types
@@ -23,7 +24,15 @@ from flambeau_capture._native import set_metaclass
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.source import ConstantSource
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Unreconstructible,
+    UserError,
+    Value,
+)
 from flambeau_capture.values.constant import LITERALS, Constant, constant_of, evaluate
 from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.lists import ListValue
@@ -131,6 +140,7 @@ class MadeClass(ClassValue):
 
     described = "class {0.python_class.__name__} made here"
     in_cells = True
+    replaced = False
 
     def __init__(self, tx: Tracer, model: type, make: Any, given: Sequence[Value]) -> None:
         super().__init__(model)
@@ -153,7 +163,7 @@ class MadeClass(ClassValue):
         self.unknown("method '__subclasses__'")
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name in ("__dict__", "__members__"):
+        if name == "__dict__":
             self.unknown(f"attribute {name!r}")
         return super().get_attr(tx, name)
 
@@ -198,27 +208,46 @@ class MadeClass(ClassValue):
         if laid_out or slot:
             raise Break("FB0019", f"attribute {name!r} of {self.describe()} is {done}")
 
-    def decorate(self, tx: Tracer, kwargs: Kwargs) -> None:
-        """Let `dataclasses.dataclass` write methods for it."""
+    def decorate(self, tx: Tracer, kwargs: Kwargs) -> MadeClass:
+        """Let `dataclasses.dataclass` write methods for it, or make another class of slots."""
         model: Any = self.python_class
         try:
             plain = {name: value.as_python() for name, value in kwargs.items()}
-            if plain.get("slots") or plain.get("weakref_slot"):
+            if plain.get("slots") and self._is_notified_of_making():
                 raise NotConcrete("slots, for which another class is made")
             before, documented = set(map(id, vars(model).values())), model.__doc__ is not None
             self._refresh(tx)
-            dataclasses.dataclass(**plain)(model)
+            decorated: Any = dataclasses.dataclass(**plain)(model)
         except Exception as error:
             raise Break("FB0020", f"dataclass of {self.describe()}: {error}") from None
         tx.heap.changed()
-        for name, part in vars(model).items():
+        step = _decorate, [named_dict(dict(kwargs))]
+        made = self
+        if decorated is model:
+            self.steps.append(step)
+        else:
+            steps = [TupleValue([Constant(fn), *args]) for fn, args in (*self.steps, step)]
+            given = [Constant(self.make), TupleValue([*self.given]), TupleValue(steps)]
+            made = MadeClass(tx, decorated, _make_in_steps, given)
+            self.replaced = True
+        for name, part in vars(decorated).items():
             if id(part) not in before and type(part) not in LITERALS:
-                tx.heap.part(part, PartOfClass(self, part, in_class, name))
-        for name, field in model.__dataclass_fields__.items():
-            tx.heap.part(field, PartOfClass(self, field, _field, name))
+                tx.heap.part(part, PartOfClass(made, part, in_class, name))
+        for name, field in decorated.__dataclass_fields__.items():
+            tx.heap.part(field, PartOfClass(made, field, _field, name))
             shown = field.default is dataclasses.MISSING or type(field.default) in LITERALS
-            self._told &= documented or shown  # the library's words show defaults
-        self.steps.append((_decorate, [named_dict(dict(kwargs))]))
+            made._told &= documented or shown  # the library's words show defaults
+        return made
+
+    def _is_notified_of_making(self) -> bool:
+        """Whether code of the program is, or holds the class itself."""
+        model, notified = self.python_class, self.given[-2] if self.make is _make else None
+        if not isinstance(notified, TupleValue) or notified.parts():
+            return True
+        if type(model) not in (type, abc.ABCMeta) or _hook(type, model.__bases__):
+            return True
+        functions = (part for part in vars(model).values() if isinstance(part, types.FunctionType))
+        return any("__class__" in function.__code__.co_freevars for function in functions)
 
     def _refresh(self, tx: Tracer) -> None:
         """Annotations as they are by now: the library reads them."""
@@ -232,6 +261,8 @@ class MadeClass(ClassValue):
             model.update(now)
 
     def rebuild(self, writer: Any) -> None:
+        if self.replaced:
+            raise Unreconstructible(self, f"{self.describe()}, beside the one that has slots")
         with writer.building(self):
             writer.call(self.make, self.given)
         for fn, args in self.steps:
@@ -248,8 +279,16 @@ def _field(kind: Any, name: str) -> Any:
     return kind.__dataclass_fields__[name]
 
 
-def _decorate(kind: type, given: Mapping[str, Any]) -> None:
-    dataclasses.dataclass(**given)(kind)
+def _decorate(kind: type, given: Mapping[str, Any]) -> type:
+    return dataclasses.dataclass(**given)(kind)
+
+
+def _make_in_steps(make: Any, given: Sequence[Any], steps: Sequence[Any]) -> Any:
+    """What is made of a class in the last of some steps."""
+    made = make(*given)
+    for fn, *args in steps:
+        last = fn(made, *args)
+    return last
 
 
 def model_of(tx: Tracer, value: Value, name: str) -> Any:

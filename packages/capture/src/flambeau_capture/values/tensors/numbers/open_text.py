@@ -34,6 +34,12 @@ class OpenText(Constant):
         for part, _ in self.parts_of_text:
             part.value  # noqa: B018 - reading it assumes it
 
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        """By what is known of its parts, where that has it."""
+        plain = type(item) is Constant and item.cls is str and item.is_committed
+        texts = (_known(part) for part, spec in self.parts_of_text if plain and not spec)
+        return any(item._value in text for text in texts) or super().contains(tx, item)  # type: ignore[attr-defined]
+
     def may_be(self, text: object) -> bool:
         """Whether it may come to a text: by what it begins and ends with."""
         ends = (self.parts_of_text[place] for place in (0, -1))
@@ -51,6 +57,12 @@ class OpenText(Constant):
 
 def _join(*given: Any) -> str:
     return "".join(map(format, given[::2], given[1::2]))
+
+
+def _known(part: Constant) -> str:
+    """What a part begins with, whatever else it is."""
+    found = getattr(part, "known", part._value if part.is_committed else "")
+    return found if type(found) is str else ""
 
 
 def _present(tx: Tracer, part: Constant) -> Any:
