@@ -191,7 +191,7 @@ def _backward(
             lines.append(f"        unseen_where_undefined(ctx, {nothing})")
         lines.append(f"        return {'own.undefined(ctx)' if plan.users else nothing}")
         if plan.result_order and plan.leaf_order and not one_of_many:
-            lines.append("    if own.defers(ctx):")
+            lines.append(f"    if own.defers(ctx, {display(given)}):")
             lines.append(f"        return own.deferred(ctx, {display(given)})")
         if plan.leaf_order:
             lines.append(f"    leaves_in_order(ctx, leaf_order, {display(given)})")

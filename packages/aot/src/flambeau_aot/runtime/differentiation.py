@@ -30,7 +30,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.deferred_hooks import Deferred, overtaken
+from flambeau_aot.runtime.deferred_hooks import Deferred, overtaken, refuse_overtaken
 from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there, would_run
 from flambeau_aot.runtime.saved_values import (
@@ -45,7 +45,7 @@ from flambeau_aot.runtime.saved_values import (
 )
 from flambeau_aot.runtime.single_run import gradients, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
-from flambeau_aot.runtime_plan import FromGraph, RuntimePlan, Watched
+from flambeau_aot.runtime_plan import FromGraph, RuntimePlan, View, Watched
 
 _NOTHING_DONE: tuple[frozenset[int], list[Any]] = (frozenset(), [])
 
@@ -352,15 +352,27 @@ class Differentiation:
         self._refuse_parts()
         return self.differentiable(ctx, given, Request(ctx, whole))
 
-    def defers(self, ctx: Any) -> bool:
+    def defers(self, ctx: Any, given: Sequence[Gradient] | None = None) -> bool:
         """Whether hooks on results are called when the engine comes to leaves, in the pass being
-        run: eager calls some on leaves before."""
+        run: eager calls some on leaves before. Where it does with these cotangents, and ours cannot
+        be called later, Unsupported is raised."""
         plan = self.plan
-        if not (result_hooks(ctx) and plan.result_order and plan.leaf_order):
+        if not (result_hooks(ctx) and plan.result_order and overtaken(ctx, plan)):
             return False
-        if self.once or self.crossing.sparse:
-            return False
-        return not (plan.reentrant or plan.raising or self._why_whole()) and overtaken(ctx, plan)
+        if self._deferrable and not self._why_whole():
+            return True
+        if given is not None:
+            refuse_overtaken(ctx, plan, given)
+        return False
+
+    @cached_property
+    def _deferrable(self) -> bool:
+        """Whether gradients of leaves may be computed one by one, and no hook of a result is called
+        by a node of a view or of an input written to, which would not wait for those before."""
+        plan, crossing = self.plan, self.crossing
+        outside = plan.updates or any(isinstance(x, View) for x in plan.results)
+        apart = outside or plan.reentrant or plan.raising
+        return not (self.once or crossing.sparse or apart)
 
     def deferred(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
         """Gradients of leaves that are computed when the engine comes to these."""
