@@ -98,7 +98,9 @@ class Deferred:
             )
         )
         found: list[Gradient] = [None] * count
-        if any(end is not None and not hasattr(end, "variable") for end, _ in self.main.next_functions):
+        if any(
+            end is not None and not hasattr(end, "variable") for end, _ in self.main.next_functions
+        ):
             refuse_overtaken(self.main, self.plan, given)
             self._call_hooks(-1)
             places = [*self.starts]

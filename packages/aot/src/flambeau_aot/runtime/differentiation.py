@@ -41,6 +41,7 @@ from flambeau_aot.runtime.saved_values import (
     as_it_lies,
     harmless,
     laid_as,
+    memory,
     of_memory,
 )
 from flambeau_aot.runtime.single_run import gradients, waiting
@@ -72,6 +73,17 @@ class Differentiation:
         """What is not saved and must not be written to before the backward pass all the same."""
         saved = {item.place for item in self.crossing.saved}
         return tuple(x for x in self.plan.watched if x.source not in saved)
+
+    def unreplaced(self, ctx: Any, saved: Sequence[Any], read: Sequence[bool] = ()) -> list[Any]:
+        """What was saved. Raises Unsupported where the `.data` of an input that is read was
+        assigned to since the call, and eager keeps both the input and what was made of it."""
+        remade = self.crossing.remade
+        for place, known in zip(remade, ctx.memory if remade else (), strict=True):
+            if not read or read[place]:
+                storage, stride = memory(saved[place])
+                if storage is not known[0] or stride != known[1]:
+                    raise refusal("AO0183")
+        return list(saved)
 
     @property
     def watched_after(self) -> bool:
@@ -186,6 +198,7 @@ class Differentiation:
         else:
             found = list(ctx.saved_tensors)
             ctx.saved_versions = versions(found)  # as they were saved, or that has raised
+        self.unreplaced(ctx, found, read)
         if in_turn and not backward_keeps_graph():
             done |= comes_to
             ctx.rest = done, self._left(found, self._spent(done))
@@ -264,7 +277,7 @@ class Differentiation:
             raise DoubleBackwardError(higher.refusal)
         alone = not self.in_turn and not hasattr(ctx, "rest")
         if alone:
-            saved = ctx.saved_tensors if self.is_freed else ()
+            saved = self.unreplaced(ctx, ctx.saved_tensors) if self.is_freed else []
         else:
             # parts of a gradient are not the last that a pass reads: it comes to the node itself
             last = request is None or not request.asked
