@@ -38,7 +38,7 @@ from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.result_order import History
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import KeepingNode, Raising, View
+from flambeau_aot.runtime_plan import KeepingNode, Raising
 
 
 def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
