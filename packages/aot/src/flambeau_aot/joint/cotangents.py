@@ -113,7 +113,9 @@ class Dependence:
                 value = current_value(item)
                 known = self.of(value)
                 if known and known != own and not is_of_python(node):
-                    others = [x if s and not s & known else None for x, s in zip(given, sets, strict=True)]
+                    others = [
+                        x if s and not s & known else None for x, s in zip(given, sets, strict=True)
+                    ]
                     if all(x is None for x in others) or node(*others)[at] is None:
                         continue
                 if known != own:
