@@ -6,9 +6,10 @@ import random
 from textwrap import indent
 from typing import Any
 
-import flambeau
 import pytest
 import torch
+
+import flambeau
 
 CONTEXTS = (
     "with torch.inference_mode():", "with torch.inference_mode(False):", "with torch.no_grad():",
@@ -16,8 +17,8 @@ CONTEXTS = (
 )  # fmt: skip
 STATEMENTS = (
     "y = y * 2", "y = y + x", "z = y.view(-1)", "z = z + 1", "z.add_(1)", "y = y.clone()",
-    "seen.append(y.is_inference())", "seen.append(torch.is_grad_enabled())", "y = torch.ones(3) + y",
-    "z.requires_grad_()", "w = y * x", "torch.set_grad_enabled(False)", "y = y.detach()",
+    "seen.append(y.is_inference())", "seen.append(torch.is_grad_enabled())", "y = y.detach()",
+    "z.requires_grad_()", "w = y * x", "torch.set_grad_enabled(False)", "y = torch.ones(3) + y",
     "seen.append(y.sum().item())",
 )  # fmt: skip
 
