@@ -141,6 +141,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         late=joint.late_writes,
         parts=_parts(joint),
         sizes=tuple(by_data.values()),
+        remade=halves.remade,
     )
 
 

@@ -358,5 +358,12 @@ AO0180: arguments {positions} share memory, the program writes to one of them, a
 AO0181: the caller has put hooks on results of {name}, and on leaves whose gradients may be complete
     before those of the results are: it is differentiated as eager does, to call them in order > put
     hooks on either alone
+AO0182: the caller has put hooks on results of a compiled program, and on leaves whose gradients
+    eager completes before those of the results are known; the compiled backward part gives those of
+    leaves and other inputs at once, and cannot call the hooks in that order > put hooks on either
+    alone
+AO0183: the `.data` of an input that is kept for the backward pass was assigned to before it, and
+    eager keeps both the input, which has the new data, and what was made of the former > assign to
+    it after the backward pass
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

@@ -57,3 +57,36 @@ def test_a_second_derivative_is_of_what_was_there_and_leads_to_the_input() -> No
         return [x.grad, w.grad]
 
     torch.testing.assert_close(found(aot.aot_function(program, aot.run_as_is)), found(program))
+
+
+TWICE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "a transposed view": lambda x, w: x.t() * x * w,
+    "a matrix product": lambda x, w: (x @ x.t()).sin() * w,
+    "a part": lambda x, w: x[0] * w + x.sin(),
+    "a view of a view": lambda x, w: x.view(-1)[:2] * w + x.cos(),
+}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("name", TWICE)
+def test_one_that_is_saved_as_itself_and_as_a_view_is_refused_then(
+    name: str, create_graph: bool
+) -> None:
+    """The former has the new data in eager, the latter has not: the backward graph takes one."""
+
+    def gradients(call: Callable[..., torch.Tensor], replaced: int) -> list[Any]:
+        given = [torch.arange(4.0).reshape(2, 2).add(k).requires_grad_() for k in (1, 2)]
+        loss = call(*given).sum()
+        if replaced < 2:
+            given[replaced].data = torch.full((2, 2), 100.0)
+        return list(torch.autograd.grad(loss, given, create_graph=create_graph))
+
+    compiled = aot.aot_function(TWICE[name], aot.run_as_is)
+    for replaced in (1, 2):
+        torch.testing.assert_close(gradients(compiled, replaced), gradients(TWICE[name], replaced))
+    try:
+        own = gradients(compiled, 0)
+    except aot.Unsupported as error:
+        assert "AO0183" in str(error)
+    else:
+        torch.testing.assert_close(own, gradients(TWICE[name], 0))

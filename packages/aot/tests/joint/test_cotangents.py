@@ -218,3 +218,20 @@ def test_what_is_saved_for_others_may_be_written_to() -> None:
         mask.logical_not_()
         results.append(torch.autograd.grad(square.sum(), x)[0])
     assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("weights", [1, 4])
+def test_zeros_that_a_derivative_gives_for_undefined_gradients_are_defined(weights: int) -> None:
+    """Of the parametric relu, the second derivative twice by one operand is zeros in eager."""
+
+    def second(call: Callable[..., torch.Tensor], of: int, by: int) -> torch.Tensor | None:
+        x = torch.linspace(-2, 2, 12).reshape(3, 4).requires_grad_()
+        given = [x, torch.linspace(0.25, 1, weights).requires_grad_()]
+        (first,) = torch.autograd.grad(call(*given).sum(), given[of], create_graph=True)
+        return torch.autograd.grad(first.sum(), given[by], allow_unused=True)[0]
+
+    compiled = aot.aot_function(torch.nn.functional.prelu, aot.run_as_is)
+    for of, by in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        eager, own = (second(call, of, by) for call in (torch.nn.functional.prelu, compiled))
+        assert eager is not None and own is not None
+        torch.testing.assert_close(own, eager)

@@ -16,6 +16,7 @@ gradients is defined, and given zeros for the others: what it computes belongs t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ class Dependence:
             elif node in with_hooks:
                 self._watch(node, own, node.register_prehook)
             if node.next_functions:
-                node.register_hook(self._note_constant)
+                node.register_hook(partial(self._note_constant, node))
 
     def _watch(self, node: Any, own: Cotangents, register: Callable[..., Any]) -> None:
         number = node_sequence(node)
@@ -102,15 +103,22 @@ class Dependence:
 
         register(done)
 
-    def _note_constant(self, found: Sequence[Any], given: Sequence[Any]) -> None:
+    def _note_constant(self, node: Any, found: Sequence[Any], given: Sequence[Any]) -> None:
         """What a derivative gives without reading its gradients, as zeros, is defined where one of
-        these is."""
-        values = [current_value(item) for item in given if is_functional(item)]
-        own = _NONE.union(*map(self.of, values))
-        for item in found:
+        these is; so is what it gives, as zeros, where those that it reads are undefined."""
+        sets = [self.of(current_value(x)) if is_functional(x) else _NONE for x in given]
+        own = _NONE.union(*sets)
+        for at, item in enumerate(found):
             if is_functional(item):
                 value = current_value(item)
-                if id(value) not in self._of:
+                known = self.of(value)
+                if known and known != own and not is_of_python(node):
+                    others = [
+                        x if s and not s & known else None for x, s in zip(given, sets, strict=True)
+                    ]
+                    if all(x is None for x in others) or node(*others)[at] is None:
+                        continue
+                if known != own:
                     self.note(value, own)
 
     def _refuse_absent(self, own: Cotangents) -> Callable[..., None]:

@@ -38,7 +38,7 @@ from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.result_order import History
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime_plan import KeepingNode, Raising, View
+from flambeau_aot.runtime_plan import KeepingNode, Raising
 
 
 def reentrant_tangents(effects: Effects, history: History) -> frozenset[int]:
@@ -170,9 +170,7 @@ def result_order(effects: Effects, history: History) -> tuple[tuple[int, int], .
     )
     numbers = [node_sequence(end.grad_fn) for end in effects.ends]
     found = tuple((bisect_right(edges, number), number) for number in numbers)
-    # a hook on what a call itself makes a view, or copies into an input, is on another node
-    apart = effects.updates or effects.inside or any(isinstance(x, View) for x in effects.results)
-    return () if apart or len({*numbers}) < max(len(numbers), 2) else found
+    return () if len({*numbers}) < max(len(numbers), 2) else found
 
 
 def user_derivatives(history: History, reached: Reached) -> tuple[frozenset[int], ...]:

@@ -123,7 +123,8 @@ class Joint:
     depends on. late: placeholders of inputs that the backward part writes to, as they are when it
     begins; late_writes: the places of their new values among the grads, after those of primals.
     kept: what eager's autograd keeps, with the tangents it is kept for; what may be recomputed in a
-    checkpoint among it. keeps_undefined: whether a derivative of a user's may be given None.
+    checkpoint among it. viewed: primals of which it keeps views. keeps_undefined: whether a
+    derivative of a user's may be given None.
     """
 
     graph: fx.Graph
@@ -144,6 +145,7 @@ class Joint:
     late: tuple[fx.Node, ...] = ()
     late_writes: tuple[LateWrite, ...] = ()
     kept: tuple[tuple[fx.Node, frozenset[int]], ...] = ()
+    viewed: frozenset[fx.Node] = frozenset()
     keeps_undefined: bool = False
 
     @property

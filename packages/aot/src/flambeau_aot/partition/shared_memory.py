@@ -127,7 +127,12 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     )
     plan = replace(joint.plan, watched=tuple(watched), kept_results=kept)
     itself = {*joint.primals}
-    return replace(joint, plan=plan, kept=tuple(x for x in joint.kept if x[0] in itself))
+    return replace(
+        joint,
+        plan=plan,
+        kept=tuple(x for x in joint.kept if x[0] in itself),
+        viewed=frozenset(root for node, root in read.items() if node is not root) & itself,
+    )
 
 
 def _backward_nodes(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:

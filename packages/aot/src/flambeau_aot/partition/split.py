@@ -88,7 +88,8 @@ class Halves:
 
     grads: for each primal, the position of its gradient among the backward outputs, or None.
     recomputed: names of operators that run in both graphs. recomputed_share: their part of the
-    estimated work of both.
+    estimated work of both. remade: saved values that eager keeps as themselves, of which the
+    backward graph makes views and other values again that eager has kept as they were.
     """
 
     forward: fx.GraphModule
@@ -98,6 +99,7 @@ class Halves:
     grads: tuple[int | None, ...]
     recomputed: tuple[str, ...] = ()
     recomputed_share: float = 0.0
+    remade: tuple[int, ...] = ()
 
 
 def inference(joint: Joint) -> fx.GraphModule:
@@ -207,6 +209,9 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     backward, again = extract(
         given, distinct, joint.graph, checks, asked=lambda node: node not in late, numbers=numbers
     )
+    forms = {*late, *(node for node in again if in_backward(node))}
+    remade = computed_from([n for n in again if n not in forms and n not in given], given=given)
+    sources = joint.viewed.union(source for node in remade for source in node.all_input_nodes)
     place_of = {node: index for index, node in enumerate(distinct)}
     twice = [node for node in joint.graph.nodes if node in ran and node in again]
     all_work = sum(_work(node, known) for node in joint.graph.nodes)
@@ -217,6 +222,11 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
         saved_nodes=tuple(crossing),
         grads=tuple(None if node is None else place_of[node] for node in joint.grads),
         recomputed=tuple(str(node.target) for node in twice if node.target is not operator.getitem),
+        remade=tuple(
+            at
+            for at, (node, place) in enumerate(zip(crossing, places, strict=True))
+            if place.kind == "input" and node in sources
+        ),
         recomputed_share=sum(_work(node, known) for node in twice) / all_work if all_work else 0.0,
     )
 

@@ -47,7 +47,13 @@ from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results, would_run
-from flambeau_aot.runtime.saved_values import DeviceFlags, as_traced, assembled, have_tangents
+from flambeau_aot.runtime.saved_values import (
+    DeviceFlags,
+    as_traced,
+    assembled,
+    have_tangents,
+    memory,
+)
 from flambeau_aot.runtime.single_run import new_anchor
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked
 from flambeau_aot.runtime_plan import Raising, Saved
@@ -122,6 +128,10 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         args = [shown(view.source), f"steps{place}", "False", symbols or "()", numbers]
         lines.append(f"    view{place} = view_again({', '.join(args)})")
         given.append(f"view{place}")
+    if crossing.remade:
+        lines.append(
+            f"    ctx.memory = {display([f'memory({saved[at]})' for at in crossing.remade])}"
+        )
     if own.watched:
         counters = [f"write_counter({shown(item.source)})" for item in own.watched]
         lines.append(f"    ctx.watched = {display(counters)}")
@@ -148,6 +158,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         "view_again": replay,
         "write_counter": write_counter,
         "depended_on": Depended.on,
+        "memory": memory,
         "life": weakref.ref(life),
         **{f"steps{place}": view.steps for place, view in enumerate(plan.inside)},
     }
@@ -191,7 +202,7 @@ def _backward(
             lines.append(f"        unseen_where_undefined(ctx, {nothing})")
         lines.append(f"        return {'own.undefined(ctx)' if plan.users else nothing}")
         if plan.result_order and plan.leaf_order and not one_of_many:
-            lines.append("    if own.defers(ctx):")
+            lines.append(f"    if own.defers(ctx, {display(given)}):")
             lines.append(f"        return own.deferred(ctx, {display(given)})")
         if plan.leaf_order:
             lines.append(f"    leaves_in_order(ctx, leaf_order, {display(given)})")
@@ -224,14 +235,15 @@ def _backward(
     lines.append("    if is_grad_enabled():")
     lines.append(f"        return own.differentiable(ctx, {display(given)})")
     missing = " or ".join(f"{name} is None" for name in given)
+    whole = "own.unreplaced(ctx, ctx.saved_tensors)" if crossing.remade else "[*ctx.saved_tensors]"
     if own.reads_vary or own.in_turn:
         read = f"own.read_for(ctx, {display(given)}, {own.in_turn and not one_of_many})"
         some = f"{missing} or own.in_part(ctx)" if own.in_turn else missing
         freed = frozenset().union(*(node.tangents for node in plan.keeping))  # by a pass of all
         left = own.in_turn and len(freed) < len(plan.differentiable)
-        lines.append(f"    args = {read}" + f" if {some} else [*ctx.saved_tensors]" * (not left))
+        lines.append(f"    args = {read}" + f" if {some} else {whole}" * (not left))
     elif own.is_freed:
-        lines.append("    args = [*ctx.saved_tensors]")  # which raises once eager's are freed
+        lines.append(f"    args = {whole}")  # which raises once eager's are freed
     else:
         lines.append("    args = []")
     if own.once:

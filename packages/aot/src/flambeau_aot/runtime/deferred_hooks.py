@@ -23,6 +23,7 @@ from flambeau_aot._torch_compat import (
     result_hooks,
     with_first_hook,
 )
+from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.pullbacks import Gradient, Seeds, pulled_back
 from flambeau_aot.runtime.result_nodes import ended, would_run
 from flambeau_aot.runtime_plan import RuntimePlan
@@ -44,14 +45,28 @@ def overtaken(main: Any, plan: RuntimePlan) -> bool:
 
 def _overtaken(main: Any, plan: RuntimePlan) -> bool:
     hooked = {plan.cotangents[at] for at, own in result_hooks(main).items() if own}
-    ends = [end for end, _ in main.next_functions if end is not None]
-    if not hooked or not all(hasattr(end, "variable") for end in ends):
-        return False
-    return any(
+    return bool(hooked) and any(
         not hooked <= frozenset().union(*(own for _, own in leading))
         and leaf_has_hooks(main.next_functions[place][0])
         for place, leading in plan.leaf_order
     )
+
+
+def refuse_overtaken(main: Any, plan: RuntimePlan, given: Sequence[Gradient]) -> None:
+    """Raise Unsupported where eager, with these cotangents, comes to a leaf with hooks before it
+    calls hooks on a result, which have been called or have to be called now."""
+    runs, numbers = would_run(plan), leaf_numbers(plan.leaf_order, given)
+    last = min(
+        (
+            plan.result_order[plan.cotangents[at]][0]
+            for at, own in result_hooks(main).items()
+            if own and runs(main, at)
+        ),
+        default=max(numbers.values(), default=0) + 1,
+    )
+    for place, number in numbers.items():
+        if last <= number and leaf_has_hooks(main.next_functions[place][0]):
+            raise refusal("AO0182")
 
 
 @dataclass(eq=False)
@@ -83,6 +98,16 @@ class Deferred:
             )
         )
         found: list[Gradient] = [None] * count
+        if any(
+            end is not None and not hasattr(end, "variable") for end, _ in self.main.next_functions
+        ):
+            refuse_overtaken(self.main, self.plan, given)
+            self._call_hooks(-1)
+            places = [*self.starts]
+            own = self._gradients([self.starts[place] for place in places])
+            for place, gradient in zip(places, self.attach(own), strict=True):
+                found[place] = gradient
+            return found
         for place, number in leaf_numbers(self.plan.leaf_order, given).items():
             end = self.main.next_functions[place][0]
             if end is not None:
@@ -97,7 +122,7 @@ class Deferred:
             self._call_hooks(number)
             if zeros is None or received is None:
                 return received
-            (part,) = self.attach([self._gradient(self.starts[place])])
+            (part,) = self.attach(self._gradients([self.starts[place]]))
             if part is None:
                 return received
             return part if received is zeros else received + part
@@ -115,11 +140,11 @@ class Deferred:
             end = self.ends.get(order)
             if end is None or not would_run(self.plan)(self.main, at):
                 continue
-            (gradient,) = self.attach([self._gradient(end)])
+            (gradient,) = self.attach(self._gradients([end]))
             if gradient is not None:
                 self.whole[order] = self.enter(result_hooks(self.main)[at].called(gradient))
 
-    def _gradient(self, of: torch.Tensor) -> Gradient:
+    def _gradients(self, of: Sequence[torch.Tensor]) -> Sequence[Gradient]:
         known = {order: self.ends[order] for order in self.whole}
         with ended(self.whole, known, [end for end, _ in self.seeds]):
-            return pulled_back(self.seeds, [of], torch.is_grad_enabled())[0]
+            return pulled_back(self.seeds, of, torch.is_grad_enabled())

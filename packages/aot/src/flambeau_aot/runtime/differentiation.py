@@ -30,7 +30,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.refusals import refusal
-from flambeau_aot.runtime.deferred_hooks import Deferred, overtaken
+from flambeau_aot.runtime.deferred_hooks import Deferred, overtaken, refuse_overtaken
 from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there, would_run
 from flambeau_aot.runtime.saved_values import (
@@ -41,11 +41,12 @@ from flambeau_aot.runtime.saved_values import (
     as_it_lies,
     harmless,
     laid_as,
+    memory,
     of_memory,
 )
 from flambeau_aot.runtime.single_run import gradients, waiting
 from flambeau_aot.runtime.unneeded_derivatives import refuse_unasked, unasked
-from flambeau_aot.runtime_plan import FromGraph, RuntimePlan, Watched
+from flambeau_aot.runtime_plan import FromGraph, RuntimePlan, View, Watched
 
 _NOTHING_DONE: tuple[frozenset[int], list[Any]] = (frozenset(), [])
 
@@ -72,6 +73,17 @@ class Differentiation:
         """What is not saved and must not be written to before the backward pass all the same."""
         saved = {item.place for item in self.crossing.saved}
         return tuple(x for x in self.plan.watched if x.source not in saved)
+
+    def unreplaced(self, ctx: Any, saved: Sequence[Any], read: Sequence[bool] = ()) -> list[Any]:
+        """What was saved. Raises Unsupported where the `.data` of an input that is read was
+        assigned to since the call, and eager keeps both the input and what was made of it."""
+        remade = self.crossing.remade
+        for place, known in zip(remade, ctx.memory if remade else (), strict=True):
+            if not read or read[place]:
+                storage, stride = memory(saved[place])
+                if storage is not known[0] or stride != known[1]:
+                    raise refusal("AO0183")
+        return list(saved)
 
     @property
     def watched_after(self) -> bool:
@@ -186,6 +198,7 @@ class Differentiation:
         else:
             found = list(ctx.saved_tensors)
             ctx.saved_versions = versions(found)  # as they were saved, or that has raised
+        self.unreplaced(ctx, found, read)
         if in_turn and not backward_keeps_graph():
             done |= comes_to
             ctx.rest = done, self._left(found, self._spent(done))
@@ -264,7 +277,7 @@ class Differentiation:
             raise DoubleBackwardError(higher.refusal)
         alone = not self.in_turn and not hasattr(ctx, "rest")
         if alone:
-            saved = ctx.saved_tensors if self.is_freed else ()
+            saved = self.unreplaced(ctx, ctx.saved_tensors) if self.is_freed else []
         else:
             # parts of a gradient are not the last that a pass reads: it comes to the node itself
             last = request is None or not request.asked
@@ -352,15 +365,27 @@ class Differentiation:
         self._refuse_parts()
         return self.differentiable(ctx, given, Request(ctx, whole))
 
-    def defers(self, ctx: Any) -> bool:
+    def defers(self, ctx: Any, given: Sequence[Gradient] | None = None) -> bool:
         """Whether hooks on results are called when the engine comes to leaves, in the pass being
-        run: eager calls some on leaves before."""
+        run: eager calls some on leaves before. Where it does with these cotangents, and ours cannot
+        be called later, Unsupported is raised."""
         plan = self.plan
-        if not (result_hooks(ctx) and plan.result_order and plan.leaf_order):
+        if not (result_hooks(ctx) and plan.result_order and overtaken(ctx, plan)):
             return False
-        if self.once or self.crossing.sparse:
-            return False
-        return not (plan.reentrant or plan.raising or self._why_whole()) and overtaken(ctx, plan)
+        if self._deferrable and not self._why_whole():
+            return True
+        if given is not None:
+            refuse_overtaken(ctx, plan, given)
+        return False
+
+    @cached_property
+    def _deferrable(self) -> bool:
+        """Whether gradients of leaves may be computed one by one, and no hook of a result is called
+        by a node of a view or of an input written to, which would not wait for those before."""
+        plan, crossing = self.plan, self.crossing
+        outside = plan.updates or any(isinstance(x, View) for x in plan.results)
+        apart = outside or plan.reentrant or plan.raising
+        return not (self.once or crossing.sparse or apart)
 
     def deferred(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
         """Gradients of leaves that are computed when the engine comes to these."""

@@ -40,7 +40,8 @@ class Crossing:
     goes on after the primals with the places of the second ones. parts: primals whose gradient
     is a part of a larger value's memory. sizes: what cotangents' layouts depend on, after the
     symbols of the inputs: sizes and strides of the forward graph's outputs that depend on data,
-    each an output, a dimension and whether it is a stride.
+    each an output, a dimension and whether it is a stride. remade: saved values from which the
+    backward graph makes what eager keeps as it was: an assignment to `.data` would change it.
     """
 
     saved: tuple[Saved, ...]
@@ -54,6 +55,7 @@ class Crossing:
     late: tuple[LateWrite, ...] = ()
     parts: frozenset[int] = frozenset()
     sizes: tuple[tuple[int, int, bool], ...] = ()
+    remade: tuple[int, ...] = ()
 
     def defined(self, gradients: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients, None where no defined cotangent reaches."""
@@ -114,6 +116,11 @@ class DerivativeCall:
     layouts: Sequence[TensorLayout] = ()
     request: Request | None = None
     main: Any = None
+
+
+def memory(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, tuple[int, ...]]:
+    """Where in memory a tensor lies, and how."""
+    return tensor.untyped_storage(), tensor.stride()
 
 
 def of_memory(memory: torch.Tensor, given: torch.Tensor) -> torch.Tensor:

@@ -234,7 +234,9 @@ class FrameConversion:
         self.shapes = session.shapes
         self.session = session
         session.guards.add_global_state()
+        as_it_is: str | None = None
         try:
+            session.grad_mode_applies()
             frame = TopFrame(session, self.frame, scope)
             ended = frame.execute(stop_at, reason)
             session.graph.ends_before_more = None  # what the program did comes before what leaves
@@ -244,13 +246,15 @@ class FrameConversion:
                 raise CaptureAgain
             mode_now = session.grad_mode_outside()
             session.close_graph(grad_mode)
-        except RunsAsItIs as reason:
-            return self._uncaptured(session, str(reason))
+        except RunsAsItIs as why:
+            as_it_is = str(why)
         except RecursionError:
             raise SkipFrame("calls nested too deep") from None
         finally:
             session.leave_contexts()
             compat.set_grad_enabled(grad_mode)
+        if as_it_is is not None:
+            return self._uncaptured(session, as_it_is)
         effects = session.heap.effects()
         self.changes = tuple(changed_places(effects))
         effects += session.heap.uses()

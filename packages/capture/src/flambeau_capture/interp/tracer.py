@@ -16,7 +16,14 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, BreakReport, CaptureAgain, SkipFrame, UserLine
+from flambeau_capture.breaks import (
+    Break,
+    BreakReport,
+    CaptureAgain,
+    RunsAsItIs,
+    SkipFrame,
+    UserLine,
+)
 from flambeau_capture.builtins.classes.construction import instantiate, new_object
 from flambeau_capture.builtins.operations import operators
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
@@ -251,6 +258,12 @@ class SymbolicTracer(Assumptions):
             raise SkipFrame("a graph break where the grad mode is not that of inference_mode")
         before: bool = inside[0].grad_before
         return before
+
+    def grad_mode_applies(self) -> None:
+        """Raise RunsAsItIs where torch records nothing though the grad mode is on: a backend, which
+        goes by that, would."""
+        if torch.is_grad_enabled() and torch.is_inference_mode_enabled():
+            raise RunsAsItIs("gradients are enabled in inference mode, which records none")
 
     def close_graph(self, grad_mode: bool) -> None:
         """Let the graph leave torch's modes as it found them: the code after it sets them."""

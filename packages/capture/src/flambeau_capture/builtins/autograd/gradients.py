@@ -242,6 +242,7 @@ def begin(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value 
     if freeze(tensor, tx, flag.truth(tx)) or track(tensor, tx, flag.truth(tx)):
         return tensor
     usual = of_graph(tx, tensor) and fake.is_leaf and fake.is_floating_point()
+    usual = usual and fake.is_inference() <= torch.is_inference_mode_enabled()  # else that raises
     if not usual or not flag.truth(tx) or fake._is_view():
         return None
     node = tensor.node

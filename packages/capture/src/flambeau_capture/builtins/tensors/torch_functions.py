@@ -275,6 +275,7 @@ def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         tx.heap.changed()
         tx.graph.record_mode(compat.set_grad_enabled, (mode,), tx.stack_trace())
         compat.set_grad_enabled(mode)  # capture restores the mode when it is done
+        tx.grad_mode_applies()
     return Constant(None)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from flambeau_capture._native import disabled
-from flambeau_capture.breaks import BreakReport, Unsupported
+from flambeau_capture.breaks import BreakReport, SkipFrame, Unsupported
 
 
 class Raising:
@@ -36,24 +36,34 @@ def with_inference_state(
     compiled: Callable[..., Any], fakes: Sequence[Any]
 ) -> Callable[..., tuple[Any, ...]]:
     """A backend need not keep a graph's switches of inference mode. Rule: each result is an
-    inference tensor exactly if the mode was on where the program made it."""
-    wanted = [isinstance(fake, torch.Tensor) and fake.is_inference() for fake in fakes]
+    inference tensor exactly if the mode was on where the program made it, and requires grad only
+    if the program's does: in that mode, an operator's does not. Raises SkipFrame for one with a
+    history that is made in the mode, which has been left for it."""
+    tensors = [isinstance(fake, torch.Tensor) for fake in fakes]
+    pairs = list(zip(tensors, fakes, strict=True))
+    wanted = [tensor and fake.is_inference() for tensor, fake in pairs]
+    grads = [tensor and fake.requires_grad for tensor, fake in pairs]
+    recorded = [grad and not inference for grad, inference in zip(grads, wanted, strict=True)]
+    if torch.is_inference_mode_enabled() and any(recorded):
+        raise SkipFrame("it leaves the inference mode around it for a result that requires grad")
 
     def call(*inputs: Any) -> tuple[Any, ...]:
-        return tuple(map(_in_inference_state, compiled(*inputs), wanted))
+        return tuple(map(_in_inference_state, compiled(*inputs), wanted, grads))
 
     return call
 
 
-def _in_inference_state(result: Any, wanted: bool) -> Any:
+def _in_inference_state(result: Any, wanted: bool, grad: bool) -> Any:
     """The tensor, or another one over its memory."""
     if not isinstance(result, torch.Tensor):
         return result
+    if result.requires_grad and not grad:
+        result = result.detach()
     if result.is_inference() == wanted or result.requires_grad:
         return result
     with torch.inference_mode(wanted):
         if result.is_conj():
-            return _in_inference_state(result.conj(), wanted).conj()
+            return _in_inference_state(result.conj(), wanted, grad).conj()
         if result.layout is not torch.strided or result.is_neg():
             return result.clone()
         made = torch.empty(0, dtype=result.dtype, device=result.device)

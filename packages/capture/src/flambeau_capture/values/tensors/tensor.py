@@ -263,6 +263,10 @@ def has_place(tx: Tracer, tensor: TensorValue) -> bool:
 
 
 def requires_grad_already(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    """Whether `requires_grad_` would change nothing."""
+    """Whether `requires_grad_` would change nothing, nor raise, as it does of an inference tensor
+    outside of that mode."""
     flag = [*args, *kwargs.values(), Constant(True)][0]
+    allowed = not (tensor.fake.is_inference() and flag.truth(tx))
+    if not (allowed or torch.is_inference_mode_enabled()):
+        return False
     return bool(tensor.fake.requires_grad) == flag.truth(tx)
