@@ -185,7 +185,7 @@ class Exported(Shown, exporting.Exported):
     def module(self) -> torch.nn.Module:
         """A module that is called as the function is and holds the graph with its parameters and
         buffers: for what takes modules, as `torch.export.export` and `torch.onnx.export` do (with
-        their own `dynamic_shapes`). It checks the structure of its arguments alone."""
+        their own `dynamic_shapes`). It checks its arguments as a call of the export does."""
         return _module_of(self)
 
     def __str__(self) -> str:
@@ -225,7 +225,8 @@ def _module_of(exported: Exported) -> torch.nn.Module:
     signature = inspect.Signature(named)
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """The function's result. Raises TypeError for arguments of another structure."""
+        """The function's result. Raises TypeError and ValueError where the arguments are not of
+        the exported form."""
         given = signature.bind(*args, **kwargs)
         leaves = exported.leaves(given.args, given.kwargs)
         return exported.result(functools.partial(compute, self), leaves, self)
