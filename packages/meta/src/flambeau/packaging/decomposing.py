@@ -103,7 +103,7 @@ def decomposed(exported: Exported, table: Mapping[Any, Any]) -> Exported:
 
 
 def _with_grad(source: fx.GraphModule) -> fx.GraphModule:
-    """A copy that records, where the program asks for derivatives of what it computes."""
+    """A copy that records, where the program requests derivatives of what it computes."""
     if not source.graph.find_nodes(op="call_function", target=derivative_call):
         return source
     graph = fx.Graph()
