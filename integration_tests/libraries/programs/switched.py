@@ -453,11 +453,12 @@ def finetuning_by_layer(compile: Compile) -> Program:
 def pretraining_by_block(compile: Compile) -> Program:
     """Blocks compiled whole and put back by name, the optimizer's step and the loss as well."""
     model = Decoder()
+    kept = (model.embed, model.norm, model.head, *model.layers)
     for name, block in model.layers.named_children():
         model.layers.register_module(name, torch.compile(block, fullgraph=True))
     loss_fn = torch.compile(lambda logits, y: F.cross_entropy(logits.flatten(0, 1), y.flatten()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-3), capturable=False)
-    update = torch.compile(optimizer.step, fullgraph=False)
+    update = torch.compile(optimizer.step)
 
     def step() -> torch.Tensor:
         x, y = next_tokens()
@@ -467,7 +468,7 @@ def pretraining_by_block(compile: Compile) -> Program:
         optimizer.zero_grad()
         return loss
 
-    return Program(step, model)
+    return Program(step, *kept)
 
 
 @workload(installs=True)
