@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pickle
 import zipfile
 
 import pytest
@@ -395,6 +396,26 @@ def test_a_program_of_torch_is_taken_where_modules_are(tmp_path):
             path = flambeau.package(each, x, path=tmp_path / "program.flambeau")
         torch.testing.assert_close(flambeau.load(path)(x), net(x))
         assert len(flambeau.plan(each, x).graphs) == 1
+
+
+def test_an_export_is_copied_with_its_tensors_and_not_pickled():
+    model, x = Scaled().eval(), torch.randn(3, 4)
+    exported = flambeau.export(model, x, dynamic_shapes=({0: "rows"},))
+    own = copy.deepcopy(exported)
+    with torch.no_grad():
+        model.inner.weight.zero_()
+    torch.testing.assert_close(exported(x)["out"], model(x)["out"])
+    assert (
+        not torch.equal(own(x)["out"], model(x)["out"]) and own.signature() == exported.signature()
+    )
+    with pytest.raises(TypeError, match=r"save\(path\)"):
+        pickle.dumps(exported)
+
+
+@pytest.mark.parametrize("table", [3, {torch.ops.aten.relu.default: 3}])
+def test_a_table_of_decompositions_has_functions(table):
+    with pytest.raises(TypeError, match="decomp_table has"):
+        flambeau.export(lambda x: x.relu(), torch.ones(2)).run_decompositions(table)
 
 
 def test_an_export_becomes_an_onnx_file(tmp_path):

@@ -125,10 +125,10 @@ def is_begun_anew(key: object) -> bool:
     return before is not here and before["__name__"] == here["__name__"]
 
 
-def _once(name: str, step: str, register: Callable[[], object]) -> None:
+def _once(name: str, step: str, register: Callable[..., object], *given: Any) -> None:
     """A step of a registration with torch, unless it was done before an interruption."""
     if (name, step) not in _DONE:
-        register()
+        register(*given)
         _DONE.add((name, step))
 
 
@@ -188,14 +188,14 @@ def define(
     family = family or (rule.__module__ or "").rpartition(".")[2]
     rule = _named(name, schema, _selecting(declared, rule), dtypes)
     impl = _LIBRARY.impl
-    _once(name, "schema", lambda: _LIBRARY.define(schema))
-    _once(name, "eager", lambda: impl(name, eager, "CompositeExplicitAutograd"))
+    _once(name, "schema", _LIBRARY.define, schema)
+    _once(name, "eager", impl, name, eager, "CompositeExplicitAutograd")
     if fake is not None:
-        _once(name, "fake", lambda: register_fake(_LIBRARY, f"{NAMESPACE}::{name}", fake))
+        _once(name, "fake", register_fake, _LIBRARY, f"{NAMESPACE}::{name}", fake)
     else:
-        _once(name, "meta", lambda: impl(name, meta or _meta_kernel(rule), "Meta"))
+        _once(name, "meta", impl, name, meta or _meta_kernel(rule), "Meta")
     # A primitive has no derivative of its own: what runs below sees the inputs as they are.
-    _once(name, "grad", lambda: impl(name, torch.library.fallthrough_kernel, "Autograd"))
+    _once(name, "grad", impl, name, torch.library.fallthrough_kernel, "Autograd")
     overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
     prim = Prim(
         name=name,
