@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.metadata
+import os
 import re
 import statistics
 import time
@@ -23,11 +24,13 @@ from unittest import mock
 import torch
 
 import flambeau
+from flambeau.switching.install import is_installed
 from integration_tests.campaign.nearness import far
 from integration_tests.libraries.workload import Compile, Program, Workload
 from integration_tests.sweep.judging import Found, difference, flatten, seed_all
 
 Row = dict[str, Any]
+DISABLED = "TORCH_COMPILE_DISABLE"
 STEPS = 3
 NUDGES = 2
 ROUNDINGS = 4  # by which a weight is moved
@@ -42,6 +45,8 @@ def judge(workload: Workload) -> Row:
     row: Row = {"versions": _versions(workload), "installs": workload.installs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if workload.installs:  # before its libraries are imported, as a program does
+            flambeau.install()
         try:
             with _never_compiled():
                 eager, wanted, first = _run(workload, _as_it_is)
@@ -51,11 +56,7 @@ def judge(workload: Workload) -> Row:
         except Exception:
             return row | {"status": "not run", "detail": _short_traceback()}
         row["eager_first_s"] = round(first, 2)
-        compiled: Compile = _as_it_is
-        if workload.installs:
-            flambeau.install()
-        else:
-            compiled = flambeau.compile
+        compiled: Compile = _as_it_is if workload.installs else flambeau.compile
         try:
             ours, found, first = _run(workload, compiled, counts := [])
         except Exception:
@@ -88,6 +89,14 @@ def _as_it_is(fn: Any = None, **_: Any) -> Any:
 @contextlib.contextmanager
 def _never_compiled() -> Iterator[None]:
     """What calls `torch.compile` runs as it is."""
+    if is_installed():
+        before = os.environ.get(DISABLED)
+        os.environ[DISABLED] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop(DISABLED) if before is None else os.environ.update({DISABLED: before})
+        return
     with (
         mock.patch.object(torch, "compile", _as_it_is),
         mock.patch.object(torch.nn.Module, "compile", lambda self, *args, **kwargs: None),
@@ -198,8 +207,8 @@ def _repeats(workload: Workload, wanted: list[Found]) -> bool:
 
 
 def _steady(eager: Program, ours: Program) -> Row:
-    """Median seconds of a step of each, in turns, since the last graph was added, and graphs at the
-    end."""
+    """Median seconds of processor time of a step of each, in turns, since the last graph was added,
+    and graphs at the end."""
     gc.collect()
     times: list[tuple[float, float]] = []
     number, graphs, begun = STEPS, flambeau.report().graphs, time.perf_counter()
@@ -222,14 +231,15 @@ def _steady(eager: Program, ours: Program) -> Row:
 
 
 def _round(eager: Program, ours: Program, seed: int) -> tuple[float, float]:
-    """Seconds of a step of each from the same random numbers."""
+    """Seconds of a step of each from the same random numbers, in which the process computes: its
+    one thread at a time, whatever else the machine does."""
     spent = []
     for program in (eager, ours):
         torch.manual_seed(seed)
-        begun = time.perf_counter()
         with _never_compiled() if program is eager else contextlib.nullcontext():
+            begun = time.process_time()
             program.step()
-        spent.append(time.perf_counter() - begun)
+            spent.append(time.process_time() - begun)
     return spent[0], spent[1]
 
 

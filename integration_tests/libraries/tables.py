@@ -78,8 +78,8 @@ def markdown(rows: Sequence[Row], command: str, incumbent: Mapping[str, Row]) ->
         lines += [beside(rows, incumbent), ""]
     lines += [
         "*right*: one graph or several, none ended by a break. *graphs*: of the first step, of the "
-        "next two, of all later ones. *steady*: median milliseconds of a step in turns with eager, "
-        "after ten steps without a new graph. "
+        "next two, of all later ones. *steady*: median milliseconds of processor time of a step in "
+        "turns with eager, after ten steps without a new graph. "
         "Compared after each of three steps: results, gradients, parameters, buffers, optimizer "
         "and random state. *incumbent*: its graphs in these steps, and its breaks.",
         "",

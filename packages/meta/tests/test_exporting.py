@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pickle
 import zipfile
 
 import pytest
@@ -38,7 +39,7 @@ def test_saved_and_loaded(inputs, tmp_path):
 def test_what_it_is_called_with_is_checked(inputs, tmp_path):
     path = flambeau.export(nested, inputs).save(tmp_path / "graph.flambeau")
     loaded = flambeau.load_export(path)
-    with pytest.raises(ValueError, match=r"shape \[3\] on cpu, exported for"):
+    with pytest.raises(ValueError, match=r"1 \(d_y\): dimension 0 is 3, exported for 6"):
         loaded({**inputs, "y": torch.randn(3)})
     with pytest.raises(TypeError, match="structure: d is a single value, exported for a dict"):
         loaded(inputs["x"])
@@ -240,8 +241,50 @@ def test_declared_sizes_keep_their_names_in_the_file(tmp_path):
         torch.testing.assert_close(each(x, y), fn(x, y))
         with pytest.raises(ValueError, match="rows = 2 "):
             each(torch.randn(2, 6), torch.randn(2))
-        with pytest.raises(ValueError, match="dimension 0 of argument 1 is 8, made for rows"):
+        with pytest.raises(ValueError, match=r"1 \(y\): dimension 0 is 8, made for rows; rows = 9"):
             each(x, torch.randn(8))
+
+
+@pytest.mark.parametrize("call", ["export", "module", "compiled module", "loaded module"])
+def test_an_argument_that_does_not_fit_is_named(call, tmp_path):
+    def fn(x, y, factor, *, z):
+        return x.reshape(x.shape[0] // 2, -1).sum(1) * factor, y["a"] + z
+
+    x, y, z = torch.randn(4, 6), {"a": torch.randn(3)}, torch.randn(3)
+    open_ = {"x": {0: flambeau.Dim("rows", max=64)}, "y": {"a": {0: "n"}}, "z": {0: "n"}}
+    shapes = {**open_, "factor": None}
+    exported = flambeau.export(fn, x, y, 3, z=z, dynamic_shapes=shapes)
+    if call == "loaded module":
+        exported = flambeau.load_export(exported.save(tmp_path / "fn.graph"))
+    made = exported if call == "export" else exported.module()
+    made = flambeau.compile(made, backend="eager") if call == "compiled module" else made
+    more = {"x": torch.randn(6, 6), "y": {"a": z}, "factor": 3, "z": z}
+    refused = [
+        ({"x": torch.randn(6, 7)}, r"0 \(x\): dimension 1 is 7, exported for 6"),
+        ({"x": torch.randn(6)}, r"0 \(x\): 1 dimensions, exported for 2"),
+        ({"x": torch.randn(6, 6).double()}, r"0 \(x\): torch.float64, exported for torch.float32"),
+        ({"x": torch.randn(6, 6).t()}, r"0 \(x\): strides \(1, 6\), exported for elements"),
+        (
+            {"x": torch.randn(5, 6)},
+            r"rows = 5 \(dimension 0 of .* 0 \(x\)\): made for sizes with .*rows",
+        ),
+        ({"x": torch.randn(66, 6)}, r"rows = 66 \(dimension 0 .* \(x\)\): .* with rows <= 64"),
+        ({"z": torch.randn(5)}, r"3 \(z\): dimension 0 is 5, made for n; n = 3 \(.*1 \(y_a\)"),
+        ({"factor": 4}, r"2 \(factor\): 4, exported for 3"),
+        (
+            {"z": 2.0},
+            r"3 \(z\): of type float, exported for a tensor, torch.float32 of shape \[n\]",
+        ),
+    ]
+
+    def of(given):
+        return made(given["x"], given["y"], given["factor"], z=given["z"])
+
+    torch.testing.assert_close(of(more), fn(**more))
+    for change, told in refused:
+        with pytest.raises((TypeError, ValueError), match=told):
+            of({**more, **change})
+    torch.testing.assert_close(of(more), fn(**more))
 
 
 class Scaled(torch.nn.Module):
@@ -353,6 +396,26 @@ def test_a_program_of_torch_is_taken_where_modules_are(tmp_path):
             path = flambeau.package(each, x, path=tmp_path / "program.flambeau")
         torch.testing.assert_close(flambeau.load(path)(x), net(x))
         assert len(flambeau.plan(each, x).graphs) == 1
+
+
+def test_an_export_is_copied_with_its_tensors_and_not_pickled():
+    model, x = Scaled().eval(), torch.randn(3, 4)
+    exported = flambeau.export(model, x, dynamic_shapes=({0: "rows"},))
+    own = copy.deepcopy(exported)
+    with torch.no_grad():
+        model.inner.weight.zero_()
+    torch.testing.assert_close(exported(x)["out"], model(x)["out"])
+    assert (
+        not torch.equal(own(x)["out"], model(x)["out"]) and own.signature() == exported.signature()
+    )
+    with pytest.raises(TypeError, match=r"save\(path\)"):
+        pickle.dumps(exported)
+
+
+@pytest.mark.parametrize("table", [3, {torch.ops.aten.relu.default: 3}])
+def test_a_table_of_decompositions_has_functions(table):
+    with pytest.raises(TypeError, match="decomp_table has"):
+        flambeau.export(lambda x: x.relu(), torch.ones(2)).run_decompositions(table)
 
 
 def test_an_export_becomes_an_onnx_file(tmp_path):

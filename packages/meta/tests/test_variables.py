@@ -21,6 +21,7 @@ RIGHT = {
     "FLAMBEAU_FAULTS": ("raise",),
     "FLAMBEAU_CACHE_SIZE": ("500M", "2G", "100000"),
     "FLAMBEAU_TRACE": ("{tmp}/made/on/the/way",),
+    "FLAMBEAU_DEBUG_DIR": ("{tmp}/made/too",),
     "FLAMBEAU_PROGRESS": ("0", "1"),
 }
 
@@ -28,7 +29,7 @@ RIGHT = {
 @pytest.mark.parametrize("name", CHECKS)
 def test_each_value(name, monkeypatch, tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(name, f"{tmp_path}/file/in/it" if name.endswith("TRACE") else "grph")
+    monkeypatch.setenv(name, f"{tmp_path}/file/in/it" if "tmp" in RIGHT[name][0] else "grph")
     with pytest.raises((BadSetting, UnknownName), match=name):
         flambeau.compile(lambda x: x)
     for value in ("", *RIGHT[name]):

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from flambeau_prims import KEEPABLE, PRIMS, decompositions
+from flambeau_prims import KEEPABLE, PRIMS, _op, decomposition, decompositions
+from flambeau_prims._op import define
 from flambeau_prims.conformance import Decomposing
 
 aten = torch.ops.aten
@@ -86,3 +87,39 @@ def test_prims_are_not_in_the_table():
 def test_dtypes_that_no_primitive_takes_stay_with_eager(op, dtype):
     x = torch.empty(2, dtype=dtype, device="meta")
     assert decompositions()[op](*[x] * len(op._schema.arguments)) is NotImplemented
+
+
+INTERRUPTED = """
+@decomposition(op, table=table)
+def first(x):
+    return x.clone()
+
+define(
+    "begun_anew(Tensor x) -> Tensor", rule=lambda x: x, eager=torch.clone, tags=[], doc="x"
+)
+raise KeyboardInterrupt
+"""
+
+
+def test_a_module_whose_import_was_interrupted_registers_anew():
+    table, op = {}, aten.sin.default
+
+    def executed(name):
+        given = {"decomposition": decomposition, "define": define, "torch": torch}
+        return {"__name__": name, "table": table, "op": op, **given}
+
+    try:
+        for _ in range(2):
+            namespace = executed("late")
+            with pytest.raises(KeyboardInterrupt):
+                exec(INTERRUPTED, namespace)
+            assert list(table) == [op]
+            assert table[op].__wrapped__ is namespace["first"]
+        assert torch.equal(torch.ops.flambeau_prims.begun_anew(torch.ones(2)), torch.ones(2))
+        for there in (namespace, executed("another")):
+            for text in (INTERRUPTED, INTERRUPTED.partition("define")[2].join(["define", ""])):
+                with pytest.raises(ValueError, match="twice"):
+                    exec(text, there)
+    finally:
+        if "begun_anew" in PRIMS:
+            _op._BY_OVERLOAD.pop(PRIMS.pop("begun_anew").overload)

@@ -197,3 +197,8 @@ def test_wrong_marks_are_refused_where_they_are_made(name):
     call, kind, words = WRONG[name]
     with pytest.raises(kind, match=words):
         call()
+
+
+def test_a_size_has_a_name_that_errors_can_say():
+    with pytest.raises(TypeError, match="the name of a Dim is text"):
+        fc.Dim(3)

@@ -97,7 +97,7 @@ def test_an_argument_that_lies_otherwise_has_eagers_answer_or_is_refused(name: s
         for given in LAID:
             one, other = (LAID[given](x.clone()) for _ in range(2))
             if given != example:
-                with pytest.raises(ValueError, match=r"has the strides .* without gaps"):
+                with pytest.raises(ValueError, match=r"strides .* without gaps"):
                     exported(one)
                 continue
             assert torch.equal(exported(one), fn(other)) and torch.equal(one, other)
@@ -225,8 +225,8 @@ class Wrong:
         Wrong("structure", (torch.zeros(3),), TypeError, "another structure"),
         Wrong("shape", (torch.zeros(4), 2), ValueError, r"shape \[3\]"),
         Wrong("dtype", (torch.zeros(3, dtype=torch.int64), 2), ValueError, "float32"),
-        Wrong("kind", (2, 2), TypeError, "is a int"),
-        Wrong("value", (torch.zeros(3), 5), ValueError, "argument 1 is 5, exported for 2"),
+        Wrong("kind", (2, 2), TypeError, "of type int"),
+        Wrong("value", (torch.zeros(3), 5), ValueError, "argument 1 \\(n\\): 5, exported for 2"),
     ],
     ids=lambda case: case.what,
 )

@@ -67,14 +67,17 @@ def _size(value: str) -> None:
         raise BadSetting(str(error)) from None
 
 
-def _folder(value: str) -> None:
-    try:
-        Path(value).mkdir(parents=True, exist_ok=True)
-        writable = os.access(value, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        raise BadSetting(f"{TRACE} is a folder that can be written to, not {value!r}")
+def _folder(name: str) -> Callable[[str], None]:
+    def check(value: str) -> None:
+        try:
+            Path(value).mkdir(parents=True, exist_ok=True)
+            writable = os.access(value, os.W_OK)
+        except OSError:
+            writable = False
+        if not writable:
+            raise BadSetting(f"{name} is a folder that can be written to, not {value!r}")
+
+    return check
 
 
 CHECKS: Mapping[str, Callable[[str], None]] = {
@@ -83,7 +86,8 @@ CHECKS: Mapping[str, Callable[[str], None]] = {
     INSTALL: _one_of(INSTALL, "0", "1"),
     "FLAMBEAU_FAULTS": _one_of("FLAMBEAU_FAULTS", "raise"),
     size_limit.LIMIT: _size,
-    TRACE: _folder,
+    TRACE: _folder(TRACE),
+    DEBUG_DIR: _folder(DEBUG_DIR),
     logs.PROGRESS: _one_of(logs.PROGRESS, "0", "1"),
     compile_once.VARIABLE: _one_of(compile_once.VARIABLE, "0", "1"),
 }
@@ -97,7 +101,6 @@ KNOWN = frozenset(
         "FLAMBEAU_REPRO_DIR",
         "FLAMBEAU_RECORD_FAILURES",
         "FLAMBEAU_DEBUG_FUNCTION",
-        DEBUG_DIR,
         CACHE_DIR,
         VERIFY,
     }

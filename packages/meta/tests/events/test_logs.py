@@ -82,6 +82,8 @@ def test_what_runs_eagerly_is_shown(shown, monkeypatch):
 def test_an_unknown_name_is_told_with_the_known_ones():
     with pytest.raises(logs.UnknownArtifact, match="did you mean 'fusion'"):
         flambeau.set_logs("fusions")
+    with pytest.raises(TypeError, match="logs are names"):
+        flambeau.set_logs(3)
 
 
 def test_a_handler_of_the_programs_own_takes_precedence(shown):

@@ -1,11 +1,13 @@
 """`install` replaces public names, and `uninstall` puts them back exactly."""
 
+import functools
 import inspect
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+import types
 import warnings
 
 import pytest
@@ -53,6 +55,49 @@ def fn(x):
 
 def graphs(compiled):
     return flambeau.report(compiled).graphs
+
+
+def seen_by(seen, original):
+    """What a library puts in place of `torch.compile` to see its calls."""
+
+    @functools.wraps(original)
+    def compile(*args, **kwargs):
+        seen.append(kwargs)
+        return original(*args, **kwargs)
+
+    return types.FunctionType(
+        compile.__code__, {"__name__": "library", **globals()}, "compile", None, compile.__closure__
+    )
+
+
+@pytest.mark.parametrize("when", ["before", "while", "before and again"])
+def test_what_a_library_wraps_around_torch_compile_stays(when, monkeypatch):
+    seen, torchs = [], torch.compile
+    monkeypatch.setattr(torch, "compile", torchs)  # put back in the end
+    if when == "while":
+        flambeau.install()
+    wrapper = seen_by(seen, torch.compile)
+    wrapper.__wrapped__ = torch.compile
+    torch.compile = wrapper
+    flambeau.install()
+    if when == "before and again":
+        flambeau.uninstall()
+        flambeau.install()
+    for number in (1, 2):
+        compiled = torch.compile(fn, dynamic=False)
+        assert graphs_of_call(compiled) == 1
+        assert torch.compile is wrapper and seen == [{"dynamic": False}] * number
+        flambeau.uninstall()
+        assert torch.compile is wrapper and torch.compile(fn, backend="eager", disable=True) is fn
+        assert seen.pop()["disable"]
+        if when != "while":
+            assert wrapper.__closure__[0].cell_contents is torchs
+        flambeau.install()
+
+
+def graphs_of_call(compiled):
+    torch.testing.assert_close(compiled(torch.ones(3)), fn(torch.ones(3)))
+    return graphs(compiled)
 
 
 def test_every_name_is_replaced_and_put_back():

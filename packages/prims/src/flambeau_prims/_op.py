@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -108,6 +109,27 @@ PRIMS: dict[str, Prim] = {}
 
 _BY_OVERLOAD: dict[OpOverload, Prim] = {}
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+_REGISTRARS: dict[Any, dict[str, Any]] = {}
+_DONE: set[tuple[str, str]] = set()
+
+
+def is_begun_anew(key: object) -> bool:
+    """Whether the module that registers `key` now has done so before, in an import that was
+    interrupted: Python forgets such a module, whose registrations stay."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    here = frame.f_globals
+    before = _REGISTRARS.get(key, here)
+    _REGISTRARS[key] = here
+    return before is not here and before["__name__"] == here["__name__"]
+
+
+def _once(name: str, step: str, register: Callable[..., object], *given: Any) -> None:
+    """A step of a registration with torch, unless it was done before an interruption."""
+    if (name, step) not in _DONE:
+        register(*given)
+        _DONE.add((name, step))
 
 
 def prim_of(target: object) -> Prim | None:
@@ -157,20 +179,23 @@ def define(
     name = declared.name
     edges = {"note": edge_cases} if isinstance(edge_cases, str) else dict(edge_cases)
     unknown = (set(tags) - TAGS) | (edges.keys() - set(EDGES))
+    if is_begun_anew(name) and name in PRIMS:
+        return PRIMS[name].overload
     if name in PRIMS:
         raise ValueError(f"{name}: defined twice")
     if unknown:
         raise ValueError(f"{name}: unknown tags or edge cases: {', '.join(sorted(unknown))}")
     family = family or (rule.__module__ or "").rpartition(".")[2]
     rule = _named(name, schema, _selecting(declared, rule), dtypes)
-    _LIBRARY.define(schema)
-    _LIBRARY.impl(name, eager, "CompositeExplicitAutograd")
+    impl = _LIBRARY.impl
+    _once(name, "schema", _LIBRARY.define, schema)
+    _once(name, "eager", impl, name, eager, "CompositeExplicitAutograd")
     if fake is not None:
-        register_fake(_LIBRARY, f"{NAMESPACE}::{name}", fake)
+        _once(name, "fake", register_fake, _LIBRARY, f"{NAMESPACE}::{name}", fake)
     else:
-        _LIBRARY.impl(name, meta or _meta_kernel(rule), "Meta")
+        _once(name, "meta", impl, name, meta or _meta_kernel(rule), "Meta")
     # A primitive has no derivative of its own: what runs below sees the inputs as they are.
-    _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    _once(name, "grad", impl, name, torch.library.fallthrough_kernel, "Autograd")
     overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
     prim = Prim(
         name=name,

@@ -33,6 +33,8 @@ class Dim:
     max: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"the name of a Dim is text, as 'batch', not {self.name!r}")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"Dim {self.name!r}: min {self.min} is greater than max {self.max}")
 

@@ -36,7 +36,7 @@ from flambeau_capture.exports.exported_names import (
     differing_argument,
     named_as_in,
 )
-from flambeau_capture.exports.tensor_forms import TensorForm, check
+from flambeau_capture.exports.tensor_forms import TensorForm, difference
 from flambeau_capture.graph.builder import hold
 from flambeau_capture.observe.records import Records
 from flambeau_capture.options import Options
@@ -73,20 +73,27 @@ class Exported:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result. Raises TypeError and ValueError where the arguments are not of
         the exported form."""
-        leaves = self.leaves(args, kwargs)
-        for place, (leaf, example) in enumerate(zip(leaves, self.examples, strict=True)):
-            check(place, leaf, example)
-        if self.open_sizes is not None:
-            self.open_sizes.check(leaves)
-        return self.result(self.graph_module, leaves)
+        return self.result(self.graph_module, self.leaves(args, kwargs))
 
     def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The arguments, flattened. Raises TypeError where they are of another structure."""
+        """The arguments, flattened. Raises TypeError and ValueError where they are not of the
+        exported form, with the argument, its dimension, and what was given and expected there."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self.in_spec:
             found = differing_argument(spec, self.in_spec, self.positional)
             raise TypeError(f"arguments of another structure: {found}")
+        for place, (leaf, example) in enumerate(zip(leaves, self.examples, strict=True)):
+            if found := difference(leaf, example):
+                tensors = isinstance(leaf, torch.Tensor), isinstance(example, TensorForm)
+                kind = TypeError if tensors == (False, True) else ValueError
+                raise kind(f"{self.named(place)}: {found}")
+        if self.open_sizes is not None:
+            self.open_sizes.check(leaves, self.named)
         return leaves
+
+    def named(self, place: int) -> str:
+        """What errors call the argument at a place among the flattened ones."""
+        return f"argument {place} ({argument_names(self.in_spec, self.positional)[place]})"
 
     def result(self, graph: Callable[..., Any], leaves: Leaves) -> Any:
         """What the graph, or a copy of it, makes of the flattened arguments."""
@@ -114,20 +121,21 @@ class OpenSizes:
     conditions: tuple[Any, ...]
     names: Mapping[Any, str] = field(default_factory=dict)
 
-    def check(self, leaves: Leaves) -> None:
-        """Raises ValueError, with the condition that the sizes of these arguments break."""
+    def check(self, leaves: Leaves, named: Callable[[int], str]) -> None:
+        """Raises ValueError, with the condition that the sizes of these arguments break. named:
+        what an argument is called."""
         values = {symbol: leaves[at].shape[dim] for symbol, (at, dim) in self.places.items()}
-        named = {symbol: self.names.get(symbol, str(symbol)) for symbol in values}
-        shown = ", ".join(f"{named[symbol]} = {value}" for symbol, value in values.items())
+        called = {symbol: self.names.get(symbol, str(symbol)) for symbol in values}
+        shown = ", ".join(f"{called[symbol]} = {value}" for symbol, value in values.items())
         for condition in self.conditions:
             if not bool(condition.xreplace(values)):
-                wanted = condition.xreplace({s: compat.symbol(n) for s, n in named.items()})
+                wanted = condition.xreplace({s: compat.symbol(n) for s, n in called.items()})
                 raise ValueError(f"exported for sizes with {wanted}, here {shown}")
         for (at, dim), expression in self.equal:
             wanted = int(expression.xreplace(values))
             if leaves[at].shape[dim] != wanted:
                 raise ValueError(
-                    f"dimension {dim} of argument {at} is {leaves[at].shape[dim]}, exported for "
+                    f"{named(at)}: dimension {dim} is {leaves[at].shape[dim]}, exported for "
                     f"{expression}, which is {wanted} here"
                 )
 

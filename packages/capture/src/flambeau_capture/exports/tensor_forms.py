@@ -50,26 +50,28 @@ class TensorForm:
         sizes = [names.get((place, dim), size) for dim, size in enumerate(self.shape)]
         return dataclasses.replace(self, shape=tuple(sizes))
 
-    def fits(self, wanted: TensorForm) -> bool:
-        """Whether dtype, device and the sizes that `wanted` fixes are the same."""
-        here, there = ((f.dtype, f.device, len(f.shape)) for f in (self, wanted))
-        sizes = zip(self.shape, wanted.shape)
-        return here == there and all(isinstance(n, str) or size == n for size, n in sizes)
-
     def __str__(self) -> str:
         return f"{self.dtype} of shape [{', '.join(map(str, self.shape))}] on {self.device}"
 
 
-def check(place: int, leaf: Any, example: Any) -> None:
-    if isinstance(example, TensorForm):
-        if not isinstance(leaf, torch.Tensor):
-            raise TypeError(f"argument {place} is a {type(leaf).__name__}, exported for {example}")
-        if not TensorForm.of(leaf).fits(example):
-            raise ValueError(f"argument {place} is {TensorForm.of(leaf)}, exported for {example}")
-        if not example.lies_alike(leaf):
-            raise ValueError(
-                f"argument {place} has the strides {leaf.stride()}, and is exported for elements "
-                f"without gaps, dimensions {example.order} from the outermost: lay it out so"
-            )
-    elif type(leaf) is not type(example) or leaf != example:
-        raise ValueError(f"argument {place} is {leaf!r}, exported for {example!r}")
+def difference(leaf: Any, example: Any) -> str:
+    """In words, in what an argument is not of the exported form; nothing where it is."""
+    if not isinstance(example, TensorForm):
+        same = type(leaf) is type(example) and leaf == example
+        return "" if same else f"{leaf!r}, exported for {example!r}"
+    if not isinstance(leaf, torch.Tensor):
+        return f"of type {type(leaf).__name__}, exported for a tensor, {example}"
+    for given, wanted in ((leaf.dtype, example.dtype), (leaf.device, example.device)):
+        if given != wanted:
+            return f"{given}, exported for {wanted}"
+    if leaf.dim() != len(example.shape):
+        return f"{leaf.dim()} dimensions, exported for {len(example.shape)}: {example}"
+    for dim, (size, known) in enumerate(zip(leaf.shape, example.shape, strict=True)):
+        if not isinstance(known, str) and size != known:
+            return f"dimension {dim} is {size}, exported for {known}: {example}"
+    if example.lies_alike(leaf):
+        return ""
+    return (
+        f"strides {leaf.stride()}, exported for elements without gaps, dimensions {example.order} "
+        f"from the outermost: lay it out so"
+    )

@@ -51,8 +51,10 @@ def set_logs(names: str | Iterable[str] = (), *, stream: TextIO | None = None) -
     stream: where they are printed; None is standard error. A handler of the program's own on the
         loggers `flambeau` and `flambeau_capture` takes precedence over it.
 
-    Raises UnknownArtifact, with the names that there are.
+    Raises UnknownArtifact, with the names that there are, and TypeError for what is no names.
     """
+    if not isinstance(names, Iterable):
+        raise TypeError(f"logs are names, as 'graph,breaks' or a list of them, not {names!r}")
     listed = names.split(",") if isinstance(names, str) else list(names)
     chosen = {name.strip() for name in listed if name.strip()}
     if "all" in chosen:

@@ -26,6 +26,7 @@ from flambeau_aot.runtime_plan import (
 )
 from flambeau_capture import ExportError
 from flambeau_capture.exports.exported_names import TABLES, named_tensors, place
+from flambeau_capture.graph.functions import derivative_call
 from torch import fx
 
 from flambeau import _torch_compat as compat
@@ -88,7 +89,9 @@ def decomposed(exported: Exported, table: Mapping[Any, Any]) -> Exported:
         return flambeau_aot.boxed(gm)
 
     with torch.no_grad(), compat.without_autocast():
-        stored = flambeau_aot.compile(source, examples, keep, decompositions=table).stored
+        stored = flambeau_aot.compile(
+            _with_grad(source), examples, keep, decompositions=table
+        ).stored
     assert stored is not None
     root = torch.nn.Module()
     root.__dict__.update({table: copy.copy(vars(source)[table]) for table in TABLES})
@@ -97,6 +100,18 @@ def decomposed(exported: Exported, table: Mapping[Any, Any]) -> Exported:
     graph_module = fx.GraphModule(root, graph, "Exported")
     graph_module.__dict__.update({table: vars(root)[table] for table in TABLES})
     return replace(exported, graph_module=graph_module, is_inference=True)
+
+
+def _with_grad(source: fx.GraphModule) -> fx.GraphModule:
+    """A copy that records, where the program requests derivatives of what it computes."""
+    if not source.graph.find_nodes(op="call_function", target=derivative_call):
+        return source
+    graph = fx.Graph()
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    results = graph.graph_copy(source.graph, {})
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.output(results)
+    return fx.GraphModule(source, graph)
 
 
 def refuse_shared(

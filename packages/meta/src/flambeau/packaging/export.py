@@ -7,6 +7,7 @@ holds that has no such form is an error.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import json
@@ -103,9 +104,15 @@ class Exported(Shown, exporting.Exported):
         `flambeau_prims.decompositions()`, of `torch.export.default_decompositions()`, or your own.
         None: none is; what autograd sees as one operator stays one.
 
-        Raises `flambeau.ExportError` for what such a graph cannot say, as a result that is a view
-        with a shape that its values decide, and `flambeau.AotError` where tracing fails.
+        Raises TypeError for what is no such table, `flambeau.ExportError` for what such a graph
+        cannot say, as a result that is a view with a shape that its values decide, and
+        `flambeau.AotError` where tracing fails.
         """
+        if not isinstance(decomp_table, Mapping | None):
+            raise TypeError(f"decomp_table has functions by operator, not {decomp_table!r}")
+        for operator, function in (decomp_table or {}).items():
+            if not callable(function):
+                raise TypeError(f"decomp_table has {function!r} for {operator}: give a function")
         return decomposed(self, decomp_table or {})
 
     def validate(self) -> None:
@@ -182,10 +189,16 @@ class Exported(Shown, exporting.Exported):
         archive.write(target, KIND, {"torch": torch.__version__}, files)
         return target
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Exported:
+        return replace(self, graph_module=copy.deepcopy(self.graph_module, memo))
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an export is not pickled: use save(path) and flambeau.load_export")
+
     def module(self) -> torch.nn.Module:
         """A module that is called as the function is and holds the graph with its parameters and
         buffers: for what takes modules, as `torch.export.export` and `torch.onnx.export` do (with
-        their own `dynamic_shapes`). It checks the structure of its arguments alone."""
+        their own `dynamic_shapes`). It checks its arguments as a call of the export does."""
         return _module_of(self)
 
     def __str__(self) -> str:
@@ -225,7 +238,8 @@ def _module_of(exported: Exported) -> torch.nn.Module:
     signature = inspect.Signature(named)
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """The function's result. Raises TypeError for arguments of another structure."""
+        """The function's result. Raises TypeError and ValueError where the arguments are not of
+        the exported form."""
         given = signature.bind(*args, **kwargs)
         leaves = exported.leaves(given.args, given.kwargs)
         return exported.result(functools.partial(compute, self), leaves, self)

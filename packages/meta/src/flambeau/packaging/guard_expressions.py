@@ -10,7 +10,7 @@ operands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,13 @@ def first_broken(trees: Sequence[Tree], values: Sequence[int | float]) -> Tree |
     return next((tree for tree in trees if not holds(tree, values)), None)
 
 
+def symbols(tree: Tree) -> set[int]:
+    """The numbers of the symbols that a tree has."""
+    if not isinstance(tree, list | tuple) or tree[0] == "float":
+        return set()
+    return {tree[1]} if tree[0] == "s" else set().union(*map(symbols, tree[1:]))
+
+
 def written(tree: Tree, names: Sequence[str]) -> str:
     """A tree as Python, symbol k by `names[k]`."""
     if isinstance(tree, int):
@@ -86,31 +93,33 @@ class OpenForm:
     equal: tuple[tuple[int, int, Tree], ...]
     conditions: tuple[Tree, ...]
 
-    def values(self, leaves: Sequence[Any]) -> list[int]:
-        """The values of the symbols in a call. Raises ValueError where that call is not fit."""
-        values = [int(leaves[at].shape[dim]) for at, dim in self.places]
+    def values(
+        self, leaves: Sequence[Any], named: Callable[[int], str] = "argument {}".format
+    ) -> list[int]:
+        """The values of the symbols in a call. Raises ValueError where that call is not fit.
+        named: what an argument is called."""
+        values = [leaves[at].shape[dim] for at, dim in self.places]
+
+        def where(tree: Tree) -> str:
+            return ", ".join(
+                f"{self.names[at]} = {values[at]} (dimension {self.places[at][1]} of "
+                f"{named(self.places[at][0])})"
+                for at in sorted(symbols(tree))
+            )
+
         broken = first_broken(self.conditions, values)
         if broken is not None:
-            raise ValueError(
-                f"{self._where(values)}: made for sizes with {written(broken, self.names)}"
-            )
+            raise ValueError(f"{where(broken)}: made for sizes with {written(broken, self.names)}")
         for at, dim, tree in self.equal:
             if leaves[at].shape[dim] != evaluated(tree, values):
                 raise ValueError(
-                    f"dimension {dim} of argument {at} is {leaves[at].shape[dim]}, made for "
-                    f"{written(tree, self.names)} ({self._where(values)})"
+                    f"{named(at)}: dimension {dim} is {leaves[at].shape[dim]}, made for "
+                    f"{written(tree, self.names)}; {where(tree)}"
                 )
         return values
 
-    def check(self, leaves: Sequence[Any]) -> None:
-        """Raises ValueError for arguments of other sizes."""
-        self.values(leaves)
-
-    def _where(self, values: Sequence[int]) -> str:
-        return ", ".join(
-            f"{name} = {value} (dimension {dim} of argument {at})"
-            for name, value, (at, dim) in zip(self.names, values, self.places, strict=True)
-        )
+    check = values
+    """The same, as the open sizes of `flambeau_capture` have it."""
 
     def lines(self) -> list[str]:
         """The conditions as text, one a line."""

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CellType, ModuleType
 from typing import Any
 
 from flambeau.switching.stack import STACK
@@ -37,9 +37,11 @@ NAMES: Mapping[str, str] = {
 }
 #: the functions of torch that only pass a program's call of `torch.compile` on
 PASSING_ON = frozenset({"torch.nn.modules.module", "torch.compiler"})
+#: whose wrappers are torch's own, as `deprecated` and `mock.patch` are
+_NO_LIBRARIES = {*sys.stdlib_module_names, "torch", "flambeau", "typing_extensions"}
 
 _LOCK = threading.RLock()
-_patches: dict[tuple[str, str], tuple[Any, Callable[..., Any]]] = {}
+_patches: dict[tuple[str, str], tuple[Any, Callable[..., Any], CellType | None]] = {}
 _installed = False
 
 
@@ -89,9 +91,12 @@ def uninstall() -> None:
     with _LOCK:
         if _WATCH in sys.meta_path:
             sys.meta_path.remove(_WATCH)
-        for (module, name), (original, ours) in _patches.items():
+        for (module, name), (original, ours, cell) in _patches.items():
             owner = sys.modules.get(module)
-            if owner is not None and owner.__dict__.get(name) is ours:
+            if cell is not None:
+                if cell.cell_contents is ours:
+                    cell.cell_contents = original
+            elif owner is not None and owner.__dict__.get(name) is ours:
                 setattr(owner, name, original)
         _patches.clear()
         _installed = False
@@ -116,16 +121,34 @@ def _stance_of_the_stack() -> str:
 
 
 def _patch(module: ModuleType) -> None:
-    """Replace the names of one module, all or none of them."""
-    found = {
-        name: module.__dict__[name]
-        for name in NAMES[module.__name__].split()
-        if name in module.__dict__
-    }
-    for name, original in found.items():
+    """Replace the names of one module, all or none of them. What a library has wrapped around a
+    function of torch's, to see its calls, stays around it."""
+    names = [name for name in NAMES[module.__name__].split() if name in module.__dict__]
+    for name, (original, cell) in {name: _innermost(vars(module)[name]) for name in names}.items():
+        if getattr(original, "__code__", name) in _replacement.__code__.co_consts:
+            continue  # of an installation before: what is wrapped around it goes on to call it
         ours = _replacement(name, original)
-        _patches[module.__name__, name] = original, ours
-        setattr(module, name, ours)
+        _patches[module.__name__, name] = original, ours, cell
+        if cell is None:
+            setattr(module, name, ours)
+        else:
+            cell.cell_contents = ours
+
+
+def _innermost(function: Any) -> tuple[Any, CellType | None]:
+    """What wrappers that are not torch's call in the end, and the cell that they have it from."""
+
+    def home(function: Any) -> str:
+        return str(getattr(function, "__globals__", {}).get("__name__", "torch")).partition(".")[0]
+
+    cell = None
+    while home(function) not in _NO_LIBRARIES:
+        inner = getattr(function, "__wrapped__", None)
+        holding = (each for each in function.__closure__ or () if each.cell_contents is inner)
+        if inner is None or (found := next(holding, None)) is None:
+            break
+        function, cell = inner, found
+    return function, cell
 
 
 def _replacement(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
