@@ -124,12 +124,12 @@ def _ask(
 _Change = Callable[[torch.dtype], torch.dtype]
 
 
-def _others(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any], _Change]]:
+def _others(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     """The same call of other dtypes: one that succeeds shows that only they were refused."""
     if "out" in kwargs:
-        yield func, args, {n: x for n, x in kwargs.items() if n != "out"}, lambda dtype: dtype
+        rest = {n: x for n, x in kwargs.items() if n != "out"}
+        for zeros in (False, True):  # an index into a number is 0
+            yield func, args, rest, lambda dtype: dtype, zeros
     yield func, args, kwargs, lambda dtype: torch.float32
     yield func, args, kwargs, lambda dtype: torch.bool
     yield func, args, kwargs, lambda dtype: torch.complex64  # for a complex number

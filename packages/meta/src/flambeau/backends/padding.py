@@ -55,24 +55,22 @@ def padding(backend: Backend, request: Request) -> Backend:
 @dataclass(frozen=True)
 class Cut:
     """A result of the graph. same_as: the input that it is. dims: those that are cut, each with the
-    symbol that says to what. order: its dimensions from the outermost in memory."""
+    symbol that says to what; it keeps the order in memory that the compiled graph gives it."""
 
     same_as: int | None = None
     dims: Mapping[int, Any] | None = None
-    order: tuple[int, ...] = ()
 
     def of(self, found: torch.Tensor, sizes: Mapping[Any, int]) -> torch.Tensor:
         """The result of the call, in memory of its own where it is cut."""
         dims = self.dims or {}
         if all(found.shape[dim] == sizes[symbol] for dim, symbol in dims.items()):
             return found
+        order = _by_strides(found)
         for dim, symbol in dims.items():
             found = found.narrow(dim, 0, sizes[symbol])
-        if self.order == tuple(range(found.dim())):
-            return found.clone(memory_format=torch.contiguous_format)
         strides = [0] * found.dim()
         step = 1
-        for dim in reversed(self.order):
+        for dim in reversed(order):
             strides[dim] = step
             step *= max(found.shape[dim], 1)
         return found.new_empty_strided(found.shape, strides).copy_(found)
@@ -214,14 +212,14 @@ def _cuts(
             raise CannotPad(f"a result has a size of {others[0]}, which is no padded one")
         if dims and 0 in expressions:
             raise CannotPad("a result of padded sizes has no elements: any strides may be eager's")
-        order = _order(known)
+        dense = _is_dense(known)
         steps = any(_padded_in(compat.size_expression(step), to) for step in known.stride())
-        if (dims or steps) and order is None:
+        if (dims or steps) and not dense:
             raise CannotPad("a result of padded sizes has gaps or overlaps in its memory")
         if dims and _memory(node) in taken:
             raise CannotPad("two results share memory, of which one is to be cut")
         taken.add(_memory(node))
-        found.append(Cut(dims=dims, order=order or ()) if dims else None)
+        found.append(Cut(dims=dims) if dims else None)
     return found
 
 
@@ -235,18 +233,16 @@ def _by_strides(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(sorted(range(tensor.dim()), key=lambda dim: (-steps[dim], dim)))
 
 
-def _order(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The dimensions from the outermost in memory; None: they are not dense in one order at all
-    sizes that the graph is for."""
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the dimensions are dense in one order at all sizes that the graph is for."""
     sizes, steps = (map(compat.size_expression, each) for each in (tensor.shape, tensor.stride()))
     known = [*zip(sizes, steps, strict=True)]
-    order = _by_strides(tensor)
     wanted = 1
-    for size, step in map(known.__getitem__, reversed(order)):
+    for size, step in map(known.__getitem__, reversed(_by_strides(tensor))):
         if size != 1 and step != wanted:
-            return None
+            return False
         wanted *= size or 1
-    return order
+    return True
 
 
 def at_padded_sizes(gm: fx.GraphModule, plan: PaddingPlan) -> fx.GraphModule:

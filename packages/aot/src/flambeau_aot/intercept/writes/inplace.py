@@ -461,6 +461,7 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     if is_functional(out) and version(out) == written:
         # Written by an unsafe view of `out`, which functionalization takes for a copy, or not at
         # all: some composite operators leave it out where a mode of dispatch is on.
+        refuse_dtypes(call)
         given = {key: value for key, value in call.kwargs.items() if key != "out"}
         out.copy_(call.func(*call.args, **given))
     return result
