@@ -14,7 +14,6 @@ from flambeau_prims._op import MetaResult, require, tensor_metas
 from flambeau_prims._torch_compat import is_taken_by_onednn
 from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.shape_rules import (
-    Shape,
     Size,
     Sizes,
     TensorMeta,
