@@ -70,7 +70,8 @@ MADE: dict[str, Callable[[int], Tensor]] = {
 @pytest.mark.parametrize("name", MADE)
 def test_results_are_laid_out_as_of_the_call(name: str, policy: Any) -> None:
     def fn(x: Tensor) -> tuple[Tensor, ...]:
-        return x * 2, (x + 1) @ WEIGHT, torch.where(x > 0.5, x, x.cumsum(0)), x
+        column = x[:, :1].flip(-1)
+        return x * 2, (x + 1) @ WEIGHT, torch.where(x > 0.5, x, x.cumsum(0)), x, column
 
     compiled = flambeau.compile(fn, sizes={"x": {0: policy}}, backend="aot_eager")
     for length in (3, 4, 8, 6):

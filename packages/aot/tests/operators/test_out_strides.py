@@ -114,3 +114,65 @@ def test_several_keep_their_strides(name: str) -> None:
     for one, other in zip(expected, got, strict=True):
         torch.testing.assert_close(other, one)
         assert other.stride() == one.stride()
+
+
+OUTS = {
+    "of no elements": lambda x: x.new_zeros(0),
+    "longer": lambda x: x.new_zeros(*x.shape, 2),
+    "a number": lambda x: x.new_zeros(()),
+    "turned": lambda x: x.new_zeros(x.shape[::-1]).permute([*range(x.dim())][::-1]),
+    "with gaps": lambda x: x.new_zeros(*x.shape, 2)[..., 0],
+    "with gaps and shorter": lambda x: (
+        x.new_zeros(*x.shape, 2)[..., 0].narrow(0, 0, 1) if x.dim() else x
+    ),
+    "repeated": lambda x: x.new_zeros(()).expand(x.shape),
+    "of another dtype": lambda x: x.double() if x.dtype == torch.float else x.float(),
+}
+OF_SEVERAL = {
+    **{name: getattr(torch.linalg, name) for name in ("lu_factor", "qr", "eig", "cholesky_ex")},
+    **{name: getattr(torch, name) for name in ("geqrf", "frexp", "sort")},
+    "topk": lambda x, **named: torch.topk(x, 2, **named),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", OUTS)
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_several_of_any_layout_are_eagers_or_refused(name: str, kind: str) -> None:
+    """Refused by name, as what eager raises is."""
+    x, operator = torch.rand(4, 4) + 4 * torch.eye(4), OF_SEVERAL[name]
+    models = tuple(each.clone() for each in operator(x))
+
+    def fn(x: torch.Tensor, *models: torch.Tensor) -> list[torch.Tensor]:
+        outs = tuple(map(OUTS[kind], models))
+        return [*operator(x, out=outs), *outs]
+
+    try:
+        expected = fn(x, *models)
+    except RuntimeError:
+        expected = None
+    try:
+        found = aot.aot_function(fn, aot.run_as_is)(x, *models)
+    except (aot.Unsupported, RuntimeError) as error:
+        assert expected is None or str(error).startswith("AO00")
+        return
+    assert expected is not None
+    for one, other in zip(expected, found, strict=True):
+        torch.testing.assert_close(other, one)
+        assert other.stride() == one.stride()
+
+
+@pytest.mark.parametrize("options", [{"dim": 0}, {"dim": (1,)}, {"s": (3,)}, {}, {"dim": (0, 1)}])
+@pytest.mark.parametrize("name", ["ihfft", "ihfft2", "ihfftn"])
+def test_half_spectra_leave_out_what_eager_leaves(name: str, options: dict) -> None:
+    transform, x = getattr(torch.fft, name), torch.rand(4, 4)
+    try:
+        like = transform(x, **options)
+    except (RuntimeError, TypeError):
+        return
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        out = torch.full(like.shape, 3, dtype=like.dtype)
+        return [transform(x, **options, out=out), out]
+
+    torch.testing.assert_close(aot.aot_function(fn, aot.run_as_is)(x), fn(x))

@@ -25,6 +25,7 @@ from flambeau_prims._torch_compat import (
 )
 from flambeau_prims.eager_limits import NEVER, is_limited, is_refused, on_different_devices
 from flambeau_prims.ops.pointwise import ANY
+from flambeau_prims.promotion import is_inexact
 from flambeau_prims.shape_rules import TensorMeta, dense_order
 
 Decomposition = Callable[..., Any]
@@ -133,9 +134,11 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
             result = function(*args, **kwargs)
         except PrimError:
             empty = any(type(n) is int and n == 0 for each in tensors for n in each.shape)
-            if not empty and all(each.dtype in ANY for each in tensors):
+            mixed = len({each.dtype for each in tensors if is_inexact(each.dtype)}) > 1
+            if not empty and not mixed and all(each.dtype in ANY for each in tensors):
                 raise
-            # eager does not ask of what sort what has no elements is, and has sorts of its own
+            # eager does not ask of what sort what has no elements is, and has sorts of its own;
+            # of several it takes some that no primitive does, by conversions of its own
             return NotImplemented
         for arg in args:
             if result is arg and result is not None:

@@ -291,3 +291,47 @@ def test_norms_of_one_number_overflow_where_eager_s_do(shape, dim):
     with Decomposing() as seen:
         got = L.vector_norm(x, 255, dim)
     assert torch.equal(got, expected) and seen
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_bilinear_sums_by_pairs(dtype):
+    """Of infinities and large numbers: what the first pair sums to is rounded before the second."""
+    table = torch.tensor([0.0, 1.0, -2.5, 300.0, torch.inf, -torch.inf])
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+
+        def drawn(*shape, generator=generator):
+            x = torch.randn(shape, generator=generator)
+            special = table[torch.randint(0, 6, shape, generator=generator)]
+            return torch.where(torch.rand(shape, generator=generator) < 0.1, special, x).to(dtype)
+
+        given = drawn(3, 4), drawn(3, 5), drawn(2, 4, 5), drawn(2)
+        expected = torch.nn.functional.bilinear(*given)
+        with Decomposing() as seen:
+            found = torch.nn.functional.bilinear(*given)
+        assert seen.decomposed["aten._trilinear.default"]
+        torch.testing.assert_close(found, expected, equal_nan=True, rtol=0.05, atol=0.05)
+
+
+FLOATS = (torch.float32, torch.float64, torch.complex64)
+
+
+@pytest.mark.parametrize("one", FLOATS, ids=str)
+@pytest.mark.parametrize("other", FLOATS, ids=str)
+def test_mixed_dtypes_that_no_primitive_takes_are_atens(one, other):
+    a, b = torch.eye(3, dtype=one), torch.ones(3, 2, dtype=other)
+    for call in (
+        lambda: torch.linalg.solve_triangular(a, b, upper=True),
+        lambda: torch.triangular_solve(b, a),
+        lambda: torch.cholesky_solve(b, a),
+        lambda: torch.linalg.solve(a, b),
+        lambda: torch.linalg.lu_solve(a, torch.ones(3, dtype=torch.int32), b),
+    ):
+        try:
+            expected = call()
+        except RuntimeError:
+            with Decomposing(), pytest.raises(RuntimeError):
+                call()
+            continue
+        with Decomposing():
+            torch.testing.assert_close(call(), expected)

@@ -124,12 +124,12 @@ def _ask(
 _Change = Callable[[torch.dtype], torch.dtype]
 
 
-def _others(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any], _Change]]:
+def _others(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     """The same call of other dtypes: one that succeeds shows that only they were refused."""
     if "out" in kwargs:
-        yield func, args, {n: x for n, x in kwargs.items() if n != "out"}, lambda dtype: dtype
+        rest = {n: x for n, x in kwargs.items() if n != "out"}
+        for zeros in (False, True):  # an index into a number is 0
+            yield func, args, rest, lambda dtype: dtype, zeros
     yield func, args, kwargs, lambda dtype: torch.float32
     yield func, args, kwargs, lambda dtype: torch.bool
     yield func, args, kwargs, lambda dtype: torch.complex64  # for a complex number
@@ -148,14 +148,21 @@ def _error(
 ) -> str:
     """The words of the error that a call of small tensors raises, its dtypes changed so. there:
     they are on the devices of the arguments, where a position that is none would end the process:
-    integers are 0."""
+    integers are 0. Sizes are as large as a small number that may be one; matrices have a
+    factorization."""
+    numbers: list[Any] = [2]
+    map_leaves((args, kwargs), numbers.append)
+    side = max(n for n in numbers if type(n) is int and n in _SMALL)
 
     def small(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             whole = leaf.dtype != torch.bool and not leaf.is_floating_point()
             made = torch.zeros if there and whole else torch.ones
             device = leaf.device.type if there else "cpu"
-            return made((2,) * leaf.dim(), dtype=change(leaf.dtype), device=device)
+            size = (side if leaf.dim() < 6 else 2,) * leaf.dim()
+            tensor = made(size, dtype=change(leaf.dtype), device=device)
+            matrices = not whole and leaf.dtype != torch.bool and leaf.dim() > 1
+            return tensor.tril().triu() if matrices else tensor
         if isinstance(leaf, torch.SymInt | torch.SymFloat):
             return 2 if isinstance(leaf, torch.SymInt) else 2.0
         if isinstance(leaf, torch.device):

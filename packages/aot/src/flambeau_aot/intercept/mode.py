@@ -79,7 +79,9 @@ class InterceptMode(TorchFunctionMode):
         if trace.gaps:
             lay_out_again(trace.gaps)
         if func in ARGUMENTS:
-            answered(ARGUMENTS[func], trace, call)
+            answer = answered(ARGUMENTS[func], trace, call)
+            if answer is not NotImplemented:
+                return answer
         read_by_value(call)
         if is_higher_order(func):
             kept = trace.tracer.attempt.higher_order.get(func.name())
@@ -90,7 +92,7 @@ class InterceptMode(TorchFunctionMode):
         if isinstance(out, torch.Tensor):
             return keeping_size(out, call, trace.tracer.layouts)
         if isinstance(out, tuple) and all(isinstance(each, torch.Tensor) for each in out):
-            return keeping_strides(out, call)
+            return keeping_strides(out, call, trace.tracer.layouts)
         answer = answered(ANSWERS[func], trace, call) if func in ANSWERS else NotImplemented
         if answer is not NotImplemented:
             return answer

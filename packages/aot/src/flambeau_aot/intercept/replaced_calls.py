@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from flambeau_aot._torch_compat import transforms_active
+from flambeau_aot._torch_compat import outside_tracing, transforms_active
 from flambeau_aot.eager_kernels.ctc import ctc_loss
 from flambeau_aot.eager_kernels.recurrent import LAYERS, recurrent
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept, refuses, replaces
@@ -102,6 +102,29 @@ def dropout(trace: Interception, call: Call) -> Any:
     if train and p == 1 and not (len(args) > 3 and args[3]) and not kwargs.get("inplace"):
         return NotImplemented if same_sizes((x.numel(),), (0,)) else x * x.new_zeros(())
     return NotImplemented if train and p != 0 else x
+
+
+@intercept(torch.fft.ihfft2, torch.fft.ihfftn, arguments=True)
+def half_spectrum(trace: Interception, call: Call) -> Any:
+    """Along one dimension eager's last step takes `out` for its operand, which stays as it was."""
+    signature = inspect.signature(lambda input, s=None, dim=None, norm=None, out=None: None)
+    given = signature.bind(*call.args, **call.kwargs).arguments
+    out = given.pop("out", None)
+    default = (-2, -1) if call.func is torch.fft.ihfft2 else range(given["input"].dim())
+    dims = next((n for n in map(given.get, ("dim", "s")) if n is not None), default)
+    several = not isinstance(dims, int) and len(dims) != 1
+    if out is None or several or not _leaves_out():
+        return NotImplemented
+    call.func(**given)
+    return out
+
+
+@functools.cache
+def _leaves_out() -> bool:
+    with outside_tracing():
+        out = torch.zeros(1, dtype=torch.complex64)
+        torch.fft.ihfftn(torch.ones(1), out=out)
+        return not bool(out.any())
 
 
 @intercept(*forms("linear"))

@@ -96,3 +96,20 @@ def test_group_norm_keeps_the_format_of_one_image_too(format):
         given = (x, torch.ones(6), None, images, 6, height * 4, groups, 0.5)
         expected, found = both(lambda given=given: torch.ops.aten.native_group_norm(*given))
         assert [y.stride() for y in found] == [y.stride() for y in expected], (x.shape, groups)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_slopes_of_convolutions_of_a_line(transposed):
+    """The weights decide, as of images; of the line eager takes a row-major copy."""
+    orders = [(0, 1, 2), (0, 2, 1), (2, 1, 0)]
+    for image, weights, slope, groups in itertools.product(orders, orders, orders, (1, 2)):
+        shape = (4, 6 // groups, 3) if transposed else (6, 4 // groups, 3)
+        x, w = turned((2, 4, 6), image), turned(shape, weights)
+        rest = ([1], [0], [1], transposed, [0], groups)
+        grad = turned(torch.ops.aten.convolution(x, w, None, *rest).shape, slope)
+        expected, found = both(
+            lambda grad=grad, x=x, w=w, rest=rest: torch.ops.aten.convolution_backward(
+                grad, x, w, [6], *rest, [True] * 3
+            )
+        )
+        assert [y.stride() for y in found] == [y.stride() for y in expected]

@@ -461,6 +461,7 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
     if is_functional(out) and version(out) == written:
         # Written by an unsafe view of `out`, which functionalization takes for a copy, or not at
         # all: some composite operators leave it out where a mode of dispatch is on.
+        refuse_dtypes(call)
         given = {key: value for key, value in call.kwargs.items() if key != "out"}
         out.copy_(call.func(*call.args, **given))
     return result
@@ -469,23 +470,35 @@ def keeping_size(out: torch.Tensor, call: Call, layouts: Layouts) -> Any:
 def _written_to_a_view(out: torch.Tensor, call: Call, layouts: Layouts) -> torch.Tensor:
     """The same where `out` is a view: the result in memory of its own, then a copy of that.
     Functionalization would put one of another size into the base unseen."""
+    own = _own_memory(out, call)
+    keeping_size(own, replace(call, kwargs={**call.kwargs, "out": own}), layouts)
+    write_on_copy(out, Call(torch.Tensor.copy_, (out, own), {}), layouts)
+    return out
+
+
+def _own_memory(out: torch.Tensor, call: Call) -> torch.Tensor:
+    """Memory for what is written to a view, laid out as the view is."""
     others = [tensor for tensor in tensors_in([call.args, call.kwargs]) if tensor is not out]
     repeated = any(step == 0 and size > 1 for size, step in zip(out.shape, out.stride()))
     if repeated or any(base_of(tensor) is base_of(out) for tensor in others):
         raise refusal("AO0085", func=call.name)
-    own = out.new_empty_strided(tuple(out.shape), tuple(out.stride()))
-    keeping_size(own, replace(call, kwargs={**call.kwargs, "out": own}), layouts)
-    copy = Call(torch.Tensor.copy_, (out, own), {})
-    write_on_copy(out, copy, layouts)
-    return out
+    return out.new_empty_strided(tuple(out.shape), tuple(out.stride()))
 
 
-def keeping_strides(outs: Sequence[torch.Tensor], call: Call) -> Any:
+def keeping_strides(outs: Sequence[torch.Tensor], call: Call, layouts: Layouts) -> Any:
     """A call that writes its results to several tensors."""
-    before = [(tuple(out.shape), tuple(out.stride())) for out in outs]
     refuse_dtypes(call)
-    result = call()
-    for out, (shape, strides) in zip(outs, before, strict=True):
-        if is_functional(out) and base_of(out) is out:
-            lay_out_as(out, shape, strides)
-    return result
+    own = tuple(out if base_of(out) is out else _own_memory(out, call) for out in outs)
+    before = [(tuple(out.shape), tuple(out.stride())) for out in own]
+    result = replace(call, kwargs={**call.kwargs, "out": own})()
+    for out, mine, (shape, strides) in zip(outs, own, before, strict=True):
+        laid = not is_functional(mine) or current_value(mine).is_contiguous()
+        if tuple(mine.shape) != shape and not (laid and mine is out):
+            # some kernels resize it row by row, others to be laid out as their own result
+            raise refusal("AO0087", func=call.name, before=shape, shape=tuple(mine.shape))
+        if is_functional(mine):
+            lay_out_as(mine, shape, strides)
+        if mine is not out:
+            write_on_copy(out, Call(torch.Tensor.copy_, (out, mine), {}), layouts)
+    places = {id(mine): out for out, mine in zip(outs, own, strict=True)}
+    return pytree.tree_map(lambda x: places.get(id(x), x), result)

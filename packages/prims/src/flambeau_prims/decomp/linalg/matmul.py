@@ -162,7 +162,7 @@ def vdot(a: Tensor, b: Tensor) -> Any:
 
 @by_name(aten._trilinear.default)
 def trilinear(a: Arguments) -> Tensor:
-    wide = []
+    wide = []  # two products of pairs, as eager's: of the first what the third has not is summed
     for x, missing in ((a.i1, a.expand1), (a.i2, a.expand2), (a.i3, a.expand3)):
         total = x.ndim + len(missing)
         kept = [d for d in range(total) if d not in missing]
@@ -170,7 +170,10 @@ def trilinear(a: Arguments) -> Tensor:
         for d, n in zip(kept, x.shape, strict=True):
             sizes[d] = n
         wide.append(p.broadcast_in_dim(e.widen(x), sizes, kept))
-    together = e.mul(e.mul(wide[0], wide[1]), wide[2])
+    pair = e.mul(wide[0], wide[1])
+    early = sorted(d for d in {*a.sumdim} & {*a.expand3} if d != a.unroll_dim)
+    summed = e.keep_dims(p.sum(pair, early), pair.shape, early, True) if early else pair
+    together = e.mul(e.widen(e.cast(summed, a.i1.dtype)), wide[2])
     return e.cast(p.sum(together, sorted(a.sumdim)), a.i1.dtype)
 
 

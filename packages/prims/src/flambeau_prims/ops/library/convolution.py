@@ -14,7 +14,6 @@ from flambeau_prims._op import MetaResult, require, tensor_metas
 from flambeau_prims._torch_compat import is_taken_by_onednn
 from flambeau_prims.ops.library.leaf import leaf
 from flambeau_prims.shape_rules import (
-    Shape,
     Size,
     Sizes,
     TensorMeta,
@@ -47,10 +46,9 @@ def _convolved(a: TensorMeta, w: TensorMeta, shape: Sizes, how: Geometry) -> Ten
     torch's own transposed one of volumes on a CPU and for float64 on a GPU. Of a line, which is an
     image one high, eager takes a row-major copy, so that the weights decide."""
     if a.ndim == 3:
-        high = [TensorMeta(_as_image(x.shape, 1), _as_image(x.stride, x.shape[2] * x.stride[2]),
-                           x.dtype, x.device) for x in (a.like(shape), w)]  # fmt: skip
+        high = [_one_high(x) for x in (a.like(shape), w)]
         found = _convolved(high[0], high[1], high[0].shape, how)
-        return a.like(shape, [*found.stride[:2], found.stride[3]])
+        return _line(found)
     return a.like(shape) if _in_rows(a, w, how) else _in_format(a, shape, a, w)
 
 
@@ -87,8 +85,17 @@ def _in_rows(a: TensorMeta, w: TensorMeta, how: Geometry) -> bool:
     return not (several and much)
 
 
-def _as_image(numbers: Sizes, height: Size) -> Shape:
-    return (*numbers[:2], height, numbers[2])
+def _one_high(x: TensorMeta) -> TensorMeta:
+    shape, stride = (
+        (*numbers[:2], height, numbers[2])
+        for numbers, height in ((x.shape, 1), (x.stride, x.shape[2] * x.stride[2]))
+    )
+    return x.like(shape, stride)
+
+
+def _line(x: TensorMeta) -> TensorMeta:
+    """An image one high as a line."""
+    return x.like([*x.shape[:2], x.shape[3]], [*x.stride[:2], x.stride[3]])
 
 
 def _convolution_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
@@ -176,9 +183,13 @@ def convolution_backward(
     forward = convolution(a, w, None, *geometry)
     require(grad.shape == forward.shape, f"gradient of shape {grad.shape}")
     in_rows = a.device.type == "cpu" and _in_rows(a, w, Geometry(*geometry))
-    deciding = () if in_rows else (a, w)
+    line = a.ndim == 3
+    image, weights = (_one_high(a.like(a.shape)), _one_high(w)) if line else (a, w)
+    deciding = () if in_rows else (image, weights)
+    made = [_in_format(x, x.shape, *deciding) for x in (image, weights)]
+    made = list(map(_line, made)) if line else made
     return (
-        _in_format(a, a.shape, *deciding) if output_mask[0] else None,
-        _in_format(w, w.shape, *deciding) if output_mask[1] else None,
+        made[0] if output_mask[0] else None,
+        made[1] if output_mask[1] else None,
         grad.like((grad.shape[1],)) if output_mask[2] else None,
     )
