@@ -154,11 +154,11 @@ class GivenContext(ObjectValue):
         flag = name == "set_materialize_grads"
         if kwargs or (flag and [arg.cls for arg in args] != [bool]):
             raise Break(NO_FUNCTION, f"{name} of {self.describe()}")
-        tx.heap.log(DeferredCall(_tell, [self, Constant(name), *args]))
+        tx.heap.log(DeferredCall(_notify, [self, Constant(name), *args]))
         return Constant(None)
 
 
-def _tell(ctx: Any, name: str, *given: Any) -> None:
+def _notify(ctx: Any, name: str, *given: Any) -> None:
     getattr(ctx, name)(*given)
 
 
