@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 import torch
-from torch.utils._pytree import tree_leaves
 from flambeau_capture._torch_compat.state import dispatch_key_sets as keys
+from torch.utils._pytree import tree_leaves
 
 DERIVATIVES = (torch.func.jacrev, torch.func.jacfwd, torch.func.hessian)
 FUNCTIONS = (lambda a, b: (a.prod() * b * 0.5).sum(), lambda a, b: (a.sin() * a[0] * b).sum())
@@ -59,7 +59,7 @@ def test_beside_a_tensor_that_was_computed_outside(capture, backend, same, name,
             x = leaf * 1.5
             second = {"leaf": w, "computed": w * 2, "computed of it": x * w}[other]
             if kept == "hook":
-                x.register_hook(lambda g: told.append(g.clone()))
+                x.register_hook(lambda g, told=told: told.append(g.clone()))
             if kept == "retain_grad":
                 x.retain_grad()
             results = [*tree_leaves(fn(x, second))]
