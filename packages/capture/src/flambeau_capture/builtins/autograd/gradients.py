@@ -231,12 +231,13 @@ def whole_graph_is_ours(
     ]
     ours = bool(inputs) and not any(version_of(node.meta["val"]) for node in outside)
     for tensor in inputs if outside else ():
-        made = of_graph(tx, tensor) and tensor.node.op not in _GIVEN and not tensor.fake._is_view()
-        ours = ours and (made or (outside == [tensor.node] and tensor.source is not None))
-        if ours and not made:
-            kept = Attr(tensor.source, "retains_grad")
-            ours = not tensor.real.retains_grad
-            tx.guard(kept, "CONSTANT_MATCH", tensor.real.retains_grad)
+        if of_graph(tx, tensor) and tensor.node.op not in _GIVEN and not tensor.fake._is_view():
+            continue
+        source, real = tensor.source, tensor.real
+        if source is None or real is None or real.retains_grad or outside != [tensor.node]:
+            ours = False
+        else:
+            tx.guard(Attr(source, "retains_grad"), "CONSTANT_MATCH", False)
     if outside and not ours:
         raise Break(_REASON, "torch.autograd.grad beside a tensor that was computed outside")
 
