@@ -7,7 +7,9 @@ program's iterator is left as it is; a kind that cannot promise that is refused.
 from __future__ import annotations
 
 import collections
+import collections.abc
 import functools
+import gc
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -16,20 +18,25 @@ from typing import Any
 
 _DICT: dict[Any, Any] = {}
 _SET: set[Any] = set()
-_VIEWS = _DICT.keys(), _DICT.values(), _DICT.items()
+_VIEWS = [
+    getattr(each, kind)()
+    for each in (_DICT, collections.OrderedDict())
+    for kind in ("keys", "values", "items")
+]
 # Their `__reduce__` gives what they run over and where they are, and that is all they are.
 _OVER_ITEMS: tuple[type, ...] = (
     type(iter([])), type(reversed([])), type(iter(())), type(iter(range(0))),
     type(iter(range(1 << 70))), type(iter("")), type(iter("\u20ac")), type(iter(b"")),
     type(iter(_SET)),
     *(type(iter(view)) for view in _VIEWS), *(type(reversed(view)) for view in _VIEWS),
-    type(iter(collections.OrderedDict())),
 )  # fmt: skip
 _KINDS = frozenset(_OVER_ITEMS)
-_OVER_DICTS = frozenset(_OVER_ITEMS[-7:])
+_OVER_DICTS = frozenset(_OVER_ITEMS[-2 * len(_VIEWS) :])
 _OVER_SETS = type(iter(_SET))
 # Their `__reduce__` gives all that they are made with, and warns from 3.12 on.
 _ENDLESS = (itertools.count, itertools.repeat) if sys.version_info < (3, 12) else ()
+_CHAIN = itertools.chain if sys.version_info < (3, 12) else None
+_CHAINED = frozenset({list, tuple, range, dict, collections.OrderedDict, *map(type, _VIEWS)})
 
 
 def _holders(parts: tuple[Any, ...], place: int) -> int:
@@ -39,6 +46,7 @@ def _holders(parts: tuple[Any, ...], place: int) -> int:
 
 _AROUND: tuple[Any, ...] = enumerate(iter([])), zip(iter([]))
 _ALONE = {type(each): _holders(each.__reduce__()[1], 0) for each in _AROUND}
+_IN_CHAIN, _IN_TUPLE = _ALONE[enumerate], _holders((object(),), 0)
 ANY_DICT, ANY_SET = object(), object()
 
 
@@ -73,7 +81,34 @@ def twin(iterator: Any) -> Iterator[Any]:
         _, parts, *state = iterator.__reduce__()
         inner = [_own_twin(kind, parts, place) for place in range(len(parts))]
         return zip(*inner, strict=bool(state and state[0]))
+    if kind is _CHAIN:
+        return itertools.chain(
+            *(twin(x) if hasattr(x, "__next__") else x for x in _links(iterator))
+        )
     raise NotKnowable(kind.__name__)
+
+
+def _links(chain: Any) -> list[Any]:
+    """What a chain has left: iterators that nobody else can advance, and built-in containers."""
+    _, _, *state = chain.__reduce__()
+    if not state:
+        return []
+    parts = state[0]
+    made = parts[0].__reduce__()
+    over = made[1][0] if type(parts[0]) in (type(iter(())), type(iter([]))) else None
+    if over is None or _holders(parts, 0) > _IN_CHAIN:
+        raise NotKnowable("a chain of what may run code, or be advanced by others")
+    links = [*parts[1:]]
+    also = any(parts[1] is each for each in over) if links else False
+    own = not links or _holders(parts, 1) <= _IN_CHAIN + len(links) + also
+    for place in range(made[2] if made[2:] else 0, len(over)):
+        if type(over[place]) not in _CHAINED:
+            own = own and _holders(over, place) <= _IN_TUPLE
+            also = True
+        links.append(over[place])
+    if not own or (also and (type(over) is not tuple or _holders(made[1], 0) > _IN_CHAIN + 1)):
+        raise NotKnowable("a chain of iterators that others hold too")
+    return links
 
 
 def _own_twin(kind: type, parts: tuple[Any, ...], place: int) -> Iterator[Any]:
@@ -97,7 +132,18 @@ def underlying(iterator: Any) -> list[Any]:
         return underlying(iterator.__reduce__()[1][0])
     if kind is zip:
         return [one for inner in iterator.__reduce__()[1] for one in underlying(inner)]
+    if kind is _CHAIN:
+        links = _links(iterator)
+        links += [parts[0] for parts in iterator.__reduce__()[2:]]
+        return [one for each in links for one in _over(each)]
     return [iterator.__reduce__()[1][0]]
+
+
+def _over(link: Any) -> list[Any]:
+    """The containers that an iterator, a container or a view gives items of."""
+    if isinstance(link, collections.abc.MappingView):
+        return [*gc.get_referents(link)]
+    return underlying(link) if hasattr(link, "__next__") else [link]
 
 
 def look_ahead(iterator: Any, index: int) -> Any:

@@ -100,6 +100,7 @@ class GraphBuilder:
         self.outer = outer
         #: whether tensors that are given say nothing of their history there
         self.hides_history: bool = outer is not None and outer.hides_history
+        self.transformed = outer is not None  # whether torch may map or transform what it computes
         self.fake_mode: Any = compat.new_fake_mode() if outer is None else outer.fake_mode
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []

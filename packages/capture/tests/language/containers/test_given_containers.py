@@ -2,6 +2,7 @@
 after the call, whichever change comes first."""
 
 import copy
+import pickle
 from collections import OrderedDict, defaultdict, deque
 
 import pytest
@@ -81,3 +82,46 @@ def test_what_is_read_between_changes_is_what_they_left(capture, kind, change, r
         wanted, got = program(x, theirs, *given), capture(program)(x, ours, *given)
         assert got[1] == wanted[1]
         assert ours == theirs and [*ours] == [*theirs]
+
+
+VIEWED = {
+    "nothing": lambda d: None,
+    "set": lambda d: d.__setitem__("z", 3),
+    "del": lambda d: d.__delitem__("a"),
+}
+
+
+@pytest.mark.parametrize("changed", VIEWED)
+@pytest.mark.parametrize("view", ["keys", "values", "items"])
+@pytest.mark.parametrize("kind", [dict, OrderedDict, lambda d: defaultdict(int, d)])
+def test_a_view_that_the_program_keeps_is_of_its_dict(kind, view, changed, capture, same):
+    def f(t, d, kept):
+        first = len(kept), [*kept]
+        VIEWED[changed](d)
+        return t * len(kept), first, [*kept], kept, 2 in kept
+
+    run = capture(f, nopython=True)
+    for given in ({"a": 1, "b": 2}, {"a": 1}, {"a": 2}):
+        d, other = kind(given), kind(given)
+        expected = f(torch.ones(2), other, getattr(other, view)())
+        found = run(torch.ones(2), d, kept := getattr(d, view)())
+        assert found[3] is kept
+        same([*found[:3], [*found[3]], found[4]], [*expected[:3], [*expected[3]], expected[4]])
+
+
+PICKLED = {
+    "nothing": ({}, 1),
+    "names": ({"a": 1, "b": None, "c": 2.5}, 1),
+    "nested": ({"a": [1, (True, b"x")], "b": {"c": []}}, 1),
+    "protocol": (("u", 3), 1),
+    "one text twice": ({"a": "b", "b": 1}, 2),
+    "an object": ([slice(1, 2)], 2),
+}
+
+
+@pytest.mark.parametrize("name", PICKLED)
+def test_plain_data_is_pickled_in_the_graph(name, check):
+    data, graphs = PICKLED[name]
+    check(lambda t, data: (t.exp(), pickle.dumps(data))[::-1] + (t + 1,), (torch.ones(2)), data,
+          graphs=graphs)  # fmt: skip
+    check(lambda t: (t.exp(), pickle.dumps({"k": [t.dim()]}, 4), t + 1), torch.ones(2))

@@ -34,6 +34,13 @@ if sys.version_info < (3, 12):  # later ones warn where they are asked for what 
         "count": (list, lambda items: itertools.count(len(items))),
         "repeat": (list, lambda items: itertools.repeat(items)),
         "repeat twice": (list, lambda items: itertools.repeat(len(items), 2)),
+        "chain": (list, lambda items: itertools.chain(items, (8,), {}, range(2))),
+        "chain of views": (dict.fromkeys, lambda d: itertools.chain(d.values(), d, d.items())),
+        "chain of a list": (list, lambda items: itertools.chain.from_iterable([items, items])),
+        "chain of iterators": (
+            list,
+            lambda items: itertools.chain(iter(items), zip(iter(items)), (8,)),
+        ),
     }
 #: what happens to the container on the way
 CHANGES = {
@@ -83,7 +90,16 @@ def test_an_iterator_is_taken_from(over, change_name, capture, same):
     same(told[1], told[0])
 
 
-@pytest.mark.parametrize("around", [enumerate, lambda inner: zip(inner, iter("abcd"))])
+@pytest.mark.parametrize(
+    "around",
+    [
+        enumerate,
+        lambda inner: zip(inner, iter("abcd")),
+        lambda inner: itertools.chain(inner, "ab"),
+        lambda inner: itertools.chain([], inner, "ab"),
+        lambda inner: itertools.chain.from_iterable([inner]),
+    ],
+)
 def test_one_around_another_that_the_program_takes_from(around, capture, same):
     told = []
     for wrap in (lambda fn: fn, capture):
@@ -91,6 +107,19 @@ def test_one_around_another_that_the_program_takes_from(around, capture, same):
         run = wrap(lambda t, it, inner=inner: (t + 1, next(it), next(inner)))
         it = around(inner)
         told.append([run(torch.ones(1), it) for _ in range(2)])
+    same(told[1], told[0])
+
+
+def test_the_parts_of_a_chain_change(capture, same):
+    told = []
+    for wrap in (lambda fn: fn, capture):
+        parts = [[1], [2]]
+
+        def run(t, it, parts=parts):
+            parts.append([next(it)])
+            return t + 1, next(it), next(it)
+
+        told.append([wrap(run)(torch.ones(1), itertools.chain.from_iterable(parts)), parts])
     same(told[1], told[0])
 
 

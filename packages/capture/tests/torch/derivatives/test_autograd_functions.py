@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from flambeau_capture.api import compiler_of
 from torch import nn
 
 
@@ -470,3 +471,111 @@ def test_rules_of_transforms_are_called_by_transforms(agree, names):
         agree(lambda a: torch.func.jvp(kind.apply, (a.sin(),), (a,)), x(False), graphs=None)
     else:
         agree(lambda a: torch.vmap(kind.apply)(a.sin()), x(False), graphs=None)
+
+
+@pytest.mark.parametrize("style", ["setup_context", "forward"])
+@pytest.mark.parametrize("names", RULES_OF_TRANSFORMS, ids="+".join)
+def test_rules_of_transforms_of_one_applied_in_another(agree, names, style):
+    inner = for_transforms(names, style)
+
+    class Outer(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            ctx.save_for_backward(made := inner.apply(a))
+            return made * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0]
+
+    agree(lambda a: Outer.apply(a.sin()) * 2, x())
+
+
+def noted(style, told, answers):
+    """A function of two tensors and a number that capture leaves to torch, for its backward notes
+    what it does; `told` is what it tells its `ctx`."""
+
+    def setup_context(ctx, inputs, output):
+        a, b, ctx.k = inputs
+        ctx.needs = ctx.needs_input_grad
+        told(ctx, a, b, output)
+
+    def forward(a, b, k):
+        return answers(a, b, k)
+
+    def backward(ctx, *grads):
+        seen.append((ctx.k, ctx.needs, [None if grad is None else grad.sum() for grad in grads]))
+        saved = sum(each.sum() for each in ctx.saved_tensors)
+        grad = next(grad for grad in grads if grad is not None)
+        return grad * (saved + ctx.k), grad if ctx.needs[1] else None, None
+
+    def both(ctx, a, b, k):
+        output = forward(a, b, k)
+        setup_context(ctx, (a, b, k), output)
+        return output
+
+    own = {"backward": staticmethod(backward)}
+    if style == "setup_context":
+        own |= {"forward": staticmethod(forward), "setup_context": staticmethod(setup_context)}
+    else:
+        own["forward"] = staticmethod(both)
+    return type("Noted", (torch.autograd.Function,), own)
+
+
+TOLD = {
+    "nothing": lambda ctx, a, b, outputs: None,
+    "arguments": lambda ctx, a, b, outputs: ctx.save_for_backward(a, b),
+    "results": lambda ctx, a, b, outputs: ctx.save_for_backward(outputs[0], b),
+    "twice": lambda ctx, a, b, outputs: (ctx.save_for_backward(a), ctx.save_for_backward(b, b)),
+    "without": lambda ctx, a, b, outputs: ctx.mark_non_differentiable(outputs[1]),
+    "undefined": lambda ctx, a, b, outputs: ctx.set_materialize_grads(False),
+    "kept": lambda ctx, a, b, outputs: (setattr(ctx, "more", [a, 1]), ctx.more.append(b)),
+}
+
+
+@pytest.mark.parametrize("told", TOLD)
+@pytest.mark.parametrize("style", ["setup_context", "forward"])
+def test_what_a_function_that_torch_applies_tells_its_context(capture, backend, same, style, told):
+    kind = noted(style, TOLD[told], lambda a, b, k: (a.sin() * b * k, a > b))
+
+    def run(a, b):
+        made, flag = kind.apply(a * 1, b, 2)
+        return made * 3, flag
+
+    compiled, rows = capture(run), []
+    for fn in (run, compiled):
+        seen.clear()
+        torch.manual_seed(0)
+        found = []
+        for needs in (False, True, False):
+            a, b = x(), x(needs)
+            made, flag = fn(a, b)
+            made.sum().backward()
+            found += [made.detach(), flag, a.grad, b.grad]
+        rows.append((found, [*seen]))
+    same(rows[1], rows[0])
+    reasons = [report.reason.id for report in compiler_of(compiled).records.breaks]
+    assert {*reasons} == {"FB0025"}
+
+
+@pytest.mark.parametrize("style", ["setup_context", "forward"])
+def test_an_argument_that_a_function_which_torch_applies_writes_to(capture, same, style):
+    kind = noted(
+        style, lambda ctx, a, b, outputs: ctx.mark_dirty(a), lambda a, b, k: (a.mul_(k), b + 1)
+    )
+
+    def run(a, b):
+        copy = a * 1
+        made, other = kind.apply(copy, b, 2)
+        return made is copy, made * 3, other
+
+    found = []
+    for fn in (run, capture(run)):
+        seen.clear()
+        a, b = torch.ones(2, 2, requires_grad=True), torch.ones(2, 2)
+        for _ in range(2):
+            is_same, made, other = fn(a, b)
+            (made.sum() + other.sum()).backward()
+            found.append((is_same, made.detach(), a.grad.clone(), [*seen]))
+            a.grad = None
+    same(found[2:], found[:2])

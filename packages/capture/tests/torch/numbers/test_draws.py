@@ -4,6 +4,7 @@ import flambeau_capture
 import pytest
 import torch
 from flambeau_capture import ExportError
+from flambeau_capture.api import compiler_of
 from torch import nn
 
 
@@ -120,3 +121,81 @@ def test_around_breaks_and_in_what_runs_again(capture, backend, same):
 def test_an_export_draws_nothing():
     with pytest.raises(ExportError, match="draws from a generator"):
         flambeau_capture.export(makes, torch.ones(2, 3), new(1))
+
+
+def seeded_again(x, g):
+    first = torch.randn(2, generator=g), g.initial_seed()
+    return *first, g.manual_seed(5) is g, torch.randn(2, generator=g), g.initial_seed(), g.device
+
+
+def left_by_a_break(x, g):
+    first = torch.randn(x.shape, generator=g)
+    flambeau_capture.graph_break()
+    return x + first, torch.randn(2, generator=g)
+
+
+GRAPHS = {left_by_a_break: 2}
+
+
+@pytest.mark.parametrize("make", [torch.Generator, lambda: torch.Generator("cpu").manual_seed(-3)])
+@pytest.mark.parametrize(
+    "fn", [makes, fills, drops, is_asked, in_modes, mixed, seeded_again, left_by_a_break]
+)
+def test_a_generator_that_the_frame_makes(capture, backend, same, fn, make):
+    def run(x):
+        g = make()
+        found = fn(x, g)
+        return found, g
+
+    backend.clear()
+    compiled, x = capture(run), torch.arange(6.0).reshape(2, 3)
+    for _ in range(2):
+        told = []
+        for each in (compiled, run):
+            torch.manual_seed(0)
+            found, g = each(x)
+            told.append((found, g.get_state(), g.initial_seed(), torch.get_rng_state()))
+        same(*told)
+    assert len(backend) == GRAPHS.get(fn, 1)
+    reasons = {report.reason.id for report in compiler_of(compiled).records.breaks}
+    assert reasons == {makes: {"FB0005"}, left_by_a_break: {"FB0006"}}.get(fn, set())
+
+
+def test_open_sizes_drawn_from_a_generator_that_the_frame_makes(capture, backend, same):
+    def run(x):
+        g = torch.Generator().manual_seed(1)
+        return [torch.randn(x.shape[0], generator=g) * x, torch.randn(2, x.shape[0], generator=g)]
+
+    compiled = capture(run)
+    for size in (3, 5, 4, 8):
+        same(compiled(torch.ones(size)), run(torch.ones(size)))
+    assert len(backend) == 2  # of one size, of an open one
+
+
+@pytest.mark.parametrize("way", ["seed", "get_state", "clone_state"])
+def test_what_is_asked_of_a_generator_that_the_frame_makes_ends_the_graph(capture, same, way):
+    def run(x):
+        g = torch.Generator().manual_seed(3)
+        drawn = torch.randn(3, generator=g)
+        answer = getattr(g, way)()
+        return (
+            x.sum() + drawn,
+            type(answer),
+            (drawn + 1, torch.randn(3, generator=g))[way == "seed" : 1],
+        )
+
+    x = torch.ones(2)
+    same(capture(run)(x), run(x))
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, None])
+def test_a_seed_that_is_none_is_refused_as_in_eager(capture, seed):
+    def run(x):
+        return x + torch.randn(2, generator=torch.Generator().manual_seed(seed))
+
+    errors = []
+    for fn in (run, capture(run)):
+        with pytest.raises(RuntimeError) as raised:
+            fn(torch.ones(2))
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]

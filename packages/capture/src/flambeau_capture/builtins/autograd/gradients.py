@@ -34,6 +34,7 @@ from flambeau_capture.values.tensors.graph_calls import record_derivative, versi
 from flambeau_capture.values.tensors.methods import assume_leaf
 from flambeau_capture.values.tensors.tensor import TensorValue
 
+_GIVEN = frozenset({"placeholder", "get_attr"})
 _OF_TENSORS = frozenset({"retain_grad", "register_hook"})
 
 
@@ -157,7 +158,7 @@ def _in_graph(
     ancestors = reached((value.node for value in outputs), lambda node: node.all_input_nodes)
     if any(is_reentrant(node) for node in ancestors):
         raise Break(_REASON, "torch.autograd.grad beside a checkpoint with use_reentrant=True")
-    whole_graph_is_ours(tx)
+    whole_graph_is_ours(tx, outputs, inputs)
     for tensor in inputs:
         no_hooks(tx, tensor)
     weights = given.get("grad_outputs", Constant(None))
@@ -207,24 +208,43 @@ def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
     return found
 
 
-def whole_graph_is_ours(tx: Tracer) -> None:
-    """No tensor that came in has a history: a derivative could go on into it. Hooks on saved
-    tensors, which are called where it raises as well, see it once."""
+def whole_graph_is_ours(
+    tx: Tracer, outputs: Sequence[TensorValue] = (), inputs: Sequence[TensorValue] = ()
+) -> None:
+    """No tensor that came in has a history into which a derivative could go on: one by a tensor
+    made here ends there, and so does one by the only such tensor. Hooks on saved tensors, which
+    are called where it raises as well, see it once."""
     not_under_hooks(tx, _REASON, "a derivative")
     graph = tx.graph
     for given in graph.inputs:
         if not given.is_made() and isinstance(given.tensor, torch.Tensor):
             if given.tensor.requires_grad:
                 tx.guard(Attr(given.source, "is_leaf"), "CONSTANT_MATCH", given.tensor.is_leaf)
-    tensors = [*(given.tensor for given in graph.inputs), *graph.attributes.values()]
-    for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and not tensor.is_leaf:
-            raise Break(_REASON, "torch.autograd.grad beside a tensor that was computed outside")
+    ends = {output.node for output in outputs}
+    outside = [
+        node
+        for node in [each for each in graph.graph.nodes if each.op in _GIVEN]
+        if isinstance(tensor := graph.real(node), torch.Tensor)
+        and tensor.requires_grad
+        and not tensor.is_leaf
+        and (not ends or node in ends or _leads_to(graph, node, ends))
+    ]
+    ours = bool(inputs) and not any(version_of(node.meta["val"]) for node in outside)
+    for tensor in inputs if outside else ():
+        if of_graph(tx, tensor) and tensor.node.op not in _GIVEN and not tensor.fake._is_view():
+            continue
+        source, real = tensor.source, tensor.real
+        if source is None or real is None or real.retains_grad or outside != [tensor.node]:
+            ours = False
+        else:
+            tx.guard(Attr(source, "retains_grad"), "CONSTANT_MATCH", False)
+    if outside and not ours:
+        raise Break(_REASON, "torch.autograd.grad beside a tensor that was computed outside")
 
 
 def no_hooks(tx: Tracer, tensor: TensorValue) -> None:
     """A hook on a leaf would see its derivative, also in a graph compiled before it was set."""
-    if tensor.real is None or not tensor.real.is_leaf:
+    if tensor.real is None:
         return
     for table in ("_backward_hooks", "_post_accumulate_grad_hooks"):
         hooks = getattr(tensor.real, table)
@@ -305,9 +325,6 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
         if steps and len(steps) == len(leaves):
             return min(steps, key=lambda found: found[0])
     return None
-
-
-_GIVEN = frozenset({"placeholder", "get_attr"})
 
 
 def copy_that_shows(

@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import json
 import os
+import pickle
 import re
 import reprlib
 import statistics
@@ -26,7 +27,7 @@ import types
 import typing
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
@@ -311,6 +312,32 @@ def _re_sub(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if function is None or set(given) < {"pattern", "repl", "string"}:
         return evaluate_call(tx, re.sub, args, kwargs)
     return tx.call_python(replacing, [], given)
+
+
+@handles(pickle.dumps)
+def _pickled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Plain data in which nothing is twice: `pickle` notes what is one object."""
+    with knowing(pickle.dumps, args):
+        plain, _ = objects_of(args, kwargs)
+    parts = [*_parts(plain[0])] if plain else []
+    if len({(type(each), repr(each)) for each in parts}) < len(parts) or not all(
+        type(each) in _PLAIN for each in parts
+    ):
+        raise Break("FB0005", f"call_function {describe_call(pickle.dumps, args)}")
+    return evaluate_call(tx, pickle.dumps, args, kwargs)
+
+
+def _parts(plain: Any) -> Iterator[Any]:
+    """What `pickle` may note of data: all but numbers and their like."""
+    if type(plain) in (int, float, bool, type(None)):
+        return
+    yield plain
+    held = [*plain, *plain.values()] if type(plain) is dict else plain
+    for each in held if type(plain) in (dict, list, tuple) else ():
+        yield from _parts(each)
+
+
+_PLAIN = frozenset({dict, list, tuple, str, bytes})
 
 
 def _scans(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

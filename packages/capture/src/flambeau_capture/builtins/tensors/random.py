@@ -1,7 +1,8 @@
 """Random numbers from the program's generators.
 
-In: calls such as `torch.randn(3, generator=g)` and `x.normal_(generator=g)`. Out: a tensor that
-comes into the graph. Invariant: the generated code draws before it calls the graph, from the
+In: calls such as `torch.randn(3, generator=g)` and `x.normal_(generator=g)`; `torch.Generator()`.
+Out: a tensor that comes into the graph; a generator of the frame's own, which is its seed and what
+was drawn from it since. Invariant: the generated code draws before it calls the graph, from the
 program's own generator, in the program's order and in the mode of the program's line; so the
 numbers, and the generator's state afterwards, are those of eager. A graph holds no generator.
 """
@@ -18,9 +19,11 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, CallResultSource, ConstantSource, Source
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value, objects_of
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.functions.call_rules import handles, knowing
 from flambeau_capture.values.objects.opaque import OpaqueValue
-from flambeau_capture.values.registry import tracked, wraps_if
+from flambeau_capture.values.registry import itself, tracked, wraps_if
 from flambeau_capture.values.tensors.graph_calls import graph_call, run_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -48,6 +51,76 @@ class GeneratorOfTensors(OpaqueValue):
         if name == "device":
             return tx.wrap(self.real.device, Attr(self.source, "device"))
         return super().get_attr(tx, name)
+
+
+_DRAWS = 4  # each is drawn again for those after it
+
+
+class NewGenerator(GeneratorOfTensors):
+    """One that the frame has made. `real`: one of its device, to ask."""
+
+    built_once = True
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(torch.Generator(device), None)  # type: ignore[arg-type]
+        self.seed: int | None = None
+        self.draws: list[tuple[Draw, tuple[Source, ...]]] = []
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return Constant(self.real.device) if name == "device" else super().get_attr(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "initial_seed" and not (args or kwargs):
+            made = torch.Generator(self.real.device)
+            return Constant(made.initial_seed() if self.seed is None else self.seed)
+        given = [*args, *kwargs.values()]
+        if name != "manual_seed" or [arg.cls for arg in given] != [int] or {*kwargs} - {"seed"}:
+            return super().call_method(tx, name, args, kwargs)
+        self.seed = evaluate(tx, self.real.manual_seed, constant_of(given[0])).initial_seed()
+        self.draws = []
+        tx.heap.changed()
+        return self
+
+    def rebuild(self, writer: Any) -> None:
+        with writer.building(self):
+            if any(sources for _, sources in self.draws):
+                raise Unreconstructible(self, f"{self.describe()}, which drew an open number")
+            draws = tuple((draw, 0) for draw, _ in self.draws)
+            device = Constant(self.real.device)
+            writer.call(made_again, [device, Constant(self.seed), Constant(draws)])
+
+
+def made_again(
+    device: torch.device, seed: int | None, draws: tuple[tuple[Draw, int], ...], *numbers: Any
+) -> torch.Generator:
+    """A generator from which these have been drawn, each with so many of the numbers."""
+    made = torch.Generator(device)
+    if seed is not None:
+        made.manual_seed(seed)
+    for draw, count in draws:
+        draw(made, *numbers[:count])
+        numbers = numbers[count:]
+    return made
+
+
+@dataclass(frozen=True)
+class DrawAnew:
+    """A draw from a generator that is made for it."""
+
+    draw: Draw
+    generator: tuple[Any, ...]
+    own: int
+
+    def __call__(self, _: Any, *numbers: Any) -> torch.Tensor:
+        place = len(numbers) - self.own
+        return self.draw(made_again(*self.generator, *numbers[:place]), *numbers[place:])
+
+
+@handles(torch.Generator)
+def _generator(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    with knowing(torch.Generator, args):
+        plain, named = objects_of(args, kwargs)
+    return NewGenerator(evaluate(tx, torch.Generator, *plain, **named).device)
 
 
 @wraps_if(lambda obj: issubclass(type(obj), torch.Generator), 60)
@@ -195,5 +268,17 @@ def _drawn(
     named = tuple((key, holes.opened(value)) for key, value in kwargs.items())
     call = Draw(function, holes.opened(args), named, torch.is_inference_mode_enabled())
     like = torch.Generator(generator.real.device).manual_seed(0)
-    source = CallResultSource(generator.source, call, tuple(holes.sources), "drawn", tx.step())
+    of, numbers = generator.source, tuple(holes.sources)
+    made: Any = call
+    if isinstance(generator, NewGenerator):
+        before = tuple((draw, len(sources)) for draw, sources in generator.draws)
+        if len(before) == _DRAWS:
+            raise Break("FB0005", f"draw {_DRAWS} of {generator.describe()} made here")
+        parts = (generator.real.device, generator.seed, before)
+        made = DrawAnew(call, parts, len(numbers))
+        generator.draws.append((call, numbers))
+        of = itself(torch.Generator)
+        numbers = tuple(each for _, sources in generator.draws for each in sources)
+        tx.heap.changed()
+    source = CallResultSource(of, made, numbers, "drawn", tx.step())
     return TensorValue(tx.graph.add_made(call(like, *holes.present), source, fake))

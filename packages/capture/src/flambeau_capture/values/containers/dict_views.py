@@ -1,7 +1,7 @@
 """Views of dictionaries: their keys, values and items.
 
-In: a dict and which of the three. Out: `DictView`. Invariant: a view has nothing of its own: it is
-of what its dict has when it is read.
+In: a dict and which of the three; a view of the program. Out: `DictView`. Invariant: a view has
+nothing of its own: it is of what its dict has when it is read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind
@@ -28,9 +29,10 @@ class DictView(BuiltinKind):
 
     built_once = True
 
-    def __init__(self, target: DictValue, kind: str) -> None:
+    def __init__(self, target: DictValue, kind: str, source: Source | None = None) -> None:
         self.target = target
         self.kind = kind
+        self.source = source
 
     @property
     def cls(self) -> type:
@@ -90,6 +92,6 @@ class DictView(BuiltinKind):
             return super().call_method(tx, name, args, kwargs)
         return algebra_of_keys(tx, self, name, args)
 
-    def reconstruct(self, writer: Any) -> None:
+    def rebuild(self, writer: Any) -> None:
         writer.load(self.target)
         writer.call_method_top(self.kind)

@@ -1,30 +1,43 @@
 """`torch.autograd.Function` as a higher-order operator of two graphs.
 
-In: a subclass of Function and the arguments of its `apply`. Out: the results, made by
-`autograd_functions.autograd_call`. Invariant: what backward reads of `ctx` is a tensor of the
-forward body, which autograd keeps as it does what `save_for_backward` is given, or a plain value.
+In: a subclass of Function and the arguments of its `apply`; the `ctx` of one that torch applies.
+Out: the results, made by `autograd_functions.autograd_call`; `GivenContext`. Invariant: what
+backward reads of `ctx` is a tensor of the forward body, which autograd keeps as it does what
+`save_for_backward` is given, or a plain value.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.effects.side_effects import DeferredCall
 from flambeau_capture.graph.autograd_functions import autograd_call
 from flambeau_capture.graph.builder import GraphBuilder
+from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue, is_mutable
 from flambeau_capture.values.functions.call_rules import handles
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.higher_order.bodies import inside, not_under_hooks
-from flambeau_capture.values.objects.attributes import Instance, class_attribute, find_in_class
+from flambeau_capture.values.objects.attributes import (
+    Instance,
+    assume_special_methods,
+    class_attribute,
+    find_in_class,
+    instance_dict,
+)
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.instances import ObjectValue
+from flambeau_capture.values.objects.opaque import OpaqueValue
+from flambeau_capture.values.registry import tracked, wraps_if
 from flambeau_capture.values.tensors.graph_calls import record_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -124,11 +137,49 @@ _METHODS: dict[str, Callable[[Args], str]] = {
 }
 
 
+class GivenContext(ObjectValue):
+    """The `ctx` of a function that torch itself applies. What its methods are given is set when the
+    graph has run: torch looks at it once the function has returned."""
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name in _METHODS:
+            return BoundMethod(self, name)
+        if name == "needs_input_grad" and self.source is not None:
+            return tx.wrap(self.real.needs_input_grad, Attr(self.source, name))
+        return super().get_attr(tx, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name not in _METHODS:
+            return super().call_method(tx, name, args, kwargs)
+        flag = name == "set_materialize_grads"
+        if kwargs or (flag and [arg.cls for arg in args] != [bool]):
+            raise Break(NO_FUNCTION, f"{name} of {self.describe()}")
+        tx.heap.log(DeferredCall(_notify, [self, Constant(name), *args]))
+        return Constant(None)
+
+
+def _notify(ctx: Any, name: str, *given: Any) -> None:
+    getattr(ctx, name)(*given)
+
+
+@wraps_if(lambda obj: issubclass(type(obj), torch.autograd.function.BackwardCFunction), 60)
+@tracked
+def wrap_context(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    assume_special_methods(tx, type(obj))
+    if not tx.heap.take_attributes(instance_dict(obj), obj):
+        return OpaqueValue(obj, source)
+    return GivenContext(type(obj), real=obj, source=source)
+
+
 @handles(*compat.function_applies())
 def _apply(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind, given = args[0], list(args[1:])
-    transformed = tx.graph.outer is not None  # where torch runs a body, it may be
-    if not isinstance(kind, ClassValue) or kwargs or not _is_usual(kind.python_class, transformed):
+    if (
+        not isinstance(kind, ClassValue)
+        or kwargs
+        or not _is_usual(kind.python_class, tx.graph.transformed)
+    ):
         raise Break(NO_FUNCTION, f"apply of {kind.describe()}")
     grad_mode = torch.is_grad_enabled()
     try:
@@ -170,9 +221,10 @@ class _Application:
     def record(self, grad_mode: bool) -> Value:
         tx = self.tx
         ctx = self.ctx = ContextValue(self.kind.python_class, self.needs)
-        ctx.arguments = self.given
+        ctx.arguments, around = self.given, tx.graph
         with inside(tx, f"forward of {self.name}") as forward:
             self.forward = forward
+            forward.transformed = around.transformed
             inner = [self._argument(forward, value) for value in self.given]
             result = self._forward(ctx, inner)
             outputs = result.parts() if isinstance(result, SequenceValue) else [result]

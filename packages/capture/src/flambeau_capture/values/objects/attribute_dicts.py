@@ -1,12 +1,13 @@
-"""Attribute dictionaries: `obj.__dict__`, `cls.__dict__`, mapping proxies.
+"""Attribute dictionaries: `obj.__dict__`, `cls.__dict__`; mapping proxies, views of dicts.
 
-In: an instance's or a class's value, a proxy of the program. Out: `InstanceDict`, `ClassDict`,
-`ProxyValue`. Invariant: they are views: what is written to one is an attribute; a name that is read
-is guarded to be there or not, and all names where all of them are read.
+In: an instance's or a class's value, a proxy or a view of the program. Out: `InstanceDict`,
+`ClassDict`, `ProxyValue`, `DictView`. Invariant: they are views: what is written to one is an
+attribute; a name that is read is guarded to be there or not, and all names where all are read.
 """
 
 from __future__ import annotations
 
+import collections
 import gc
 import types
 from collections.abc import Iterator
@@ -24,11 +25,13 @@ from flambeau_capture.source import (
 )
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.dict_views import DictView
 from flambeau_capture.values.containers.dicts import DictValue, MappingValue, default_of
 from flambeau_capture.values.containers.hashable_keys import raise_key_error
 from flambeau_capture.values.containers.sequences import Pending
 from flambeau_capture.values.objects.attributes import assume_entry, assume_own, instance_dict
 from flambeau_capture.values.objects.classes import ClassValue, dict_of_class
+from flambeau_capture.values.objects.opaque import OpaqueValue
 from flambeau_capture.values.registry import tracked, trusted_class, wraps_type
 
 if TYPE_CHECKING:
@@ -201,7 +204,7 @@ class ProxyValue(ReadOnly):
 
 
 def shown_by(proxy: Any) -> Any:
-    """The mapping that a proxy shows."""
+    """The mapping that a proxy, or the dict that a view shows."""
     return gc.get_referents(proxy)[0]
 
 
@@ -227,3 +230,20 @@ def wrap_proxy(tx: Tracer, obj: Any, source: Source) -> Value:
     if isinstance(inner, types.MappingProxyType):
         raise Break("FB0009", "a mapping proxy of a mapping proxy")
     return ProxyValue(tx.wrap(inner, Called(source, shown_by)), source)
+
+
+_VIEWS: dict[type, str] = {
+    type(getattr(kind(), name)()): name
+    for kind in (dict, collections.OrderedDict)
+    for name in ("keys", "values", "items")
+}
+
+
+@wraps_type(*_VIEWS)
+@tracked
+def wrap_view(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    target = tx.wrap(shown_by(obj), Called(source, shown_by))
+    if not isinstance(target, DictValue):
+        return OpaqueValue(obj, source)
+    return DictView(target, _VIEWS[type(obj)], source)
