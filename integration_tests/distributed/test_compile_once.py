@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 import torch
 import torch.distributed as dist
+from flambeau_inductor.cache import store
 
 import flambeau
 from flambeau.distributed import compile_once
-from flambeau_inductor.cache import store
 from integration_tests.distributed.two_ranks import two_ranks
 
 RANKS, HOSTS = 1000, 40
