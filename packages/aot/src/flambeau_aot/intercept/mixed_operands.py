@@ -26,10 +26,11 @@ def in_the_class(call: Callable[[], Any], given: Any) -> Any:
     if mixed := any(map(is_functional, tensors)):
         _gradients_of_the_class(operands)
     result = call()
-    if all(_unwrapped(each) is each for each in tensors_in(result)):
+    results = tensors_in(result)
+    if not mixed and len({each.dtype for each in (*operands, *results)}) > 1:
+        _gradients_of_the_class(operands)  # the engine brings each to the dtype of its operand
+    if all(_unwrapped(each) is each for each in results):
         return result
-    if not mixed:
-        _gradients_of_the_class(operands)
     return map_tensors(result, _with_history)
 
 
