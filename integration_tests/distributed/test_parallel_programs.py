@@ -116,8 +116,12 @@ def _planned(plan, compiled, rank, half=False):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = parallelize_module(Net(), mesh, PLANS[plan])
     run = compiled(model)
-    with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        return _trained(model, lambda text, labels: _loss(run(text), labels), 0)
+
+    def loss(text, labels):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return _loss(run(text), labels)
+
+    return _trained(model, loss, 0)
 
 
 def _parallel_loss(compiled, rank):
