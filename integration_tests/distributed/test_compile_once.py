@@ -1,5 +1,6 @@
 """Ranks that compile each graph once: who compiles, who takes it, what becomes of what is lost."""
 
+import errno
 import os
 import threading
 from collections import Counter
@@ -7,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 import torch.distributed as dist
+from flambeau_inductor.cache import store
 
 import flambeau
 from flambeau.distributed import compile_once
@@ -87,3 +89,38 @@ def test_two_ranks_compile_once(tmp_path):
     assert all(not faults for _, faults in whole)
     assert [each for each, _ in changed] == [False, False]
     assert sum("digest" in str(faults) or "read" in str(faults) for _, faults in changed) == 1
+
+
+FULL = {"the first": 0, "the others": 1, "all": None}
+"""Whose disk is full, by the rank; None: everybody's."""
+
+
+def _no_space(folder):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _with_full_disks(rank):
+    """Faults of the cache by whose disk is full: rank 0 compiles first, the other comes later."""
+    os.environ[compile_once.VARIABLE] = "1"
+    found, written = {}, store._write_digests
+    for number, (whose, full) in enumerate(FULL.items()):
+        run = flambeau.compile(lambda x, by=number + 5: torch.softmax(x * by, -1).cos())
+        x = torch.arange(12.0).view(3, 4) + rank
+        store._write_digests = _no_space if full in (rank, None) else written
+        for turn in range(2):
+            if turn == rank:
+                given = run(x)
+            dist.barrier()
+        store._write_digests = written
+        torch.testing.assert_close(given, torch.softmax(x * (number + 5), -1).cos())
+        (record,) = flambeau.report(run).records
+        found[whose] = record.from_disk, flambeau.report(run).fallbacks, record.cache_faults
+    return found
+
+
+def test_a_full_disk_of_some_ranks_costs_them_a_compile_and_is_said(tmp_path):
+    for rank, found in enumerate(two_ranks(_with_full_disks, tmp_path)):
+        for whose, (from_disk, fallbacks, faults) in found.items():
+            full = FULL[whose] in (rank, None)
+            assert not from_disk and not fallbacks, (rank, whose)
+            assert any("No space left" in each for each in faults) is full, (rank, whose, faults)

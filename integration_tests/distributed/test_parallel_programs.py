@@ -112,11 +112,16 @@ def _trained(model, run, seed):
     return found
 
 
-def _planned(plan, compiled, rank):
+def _planned(plan, compiled, rank, half=False):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = parallelize_module(Net(), mesh, PLANS[plan])
     run = compiled(model)
-    return _trained(model, lambda text, labels: _loss(run(text), labels), 0)
+
+    def loss(text, labels):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return _loss(run(text), labels)
+
+    return _trained(model, loss, 0)
 
 
 def _parallel_loss(compiled, rank):
@@ -204,6 +209,8 @@ def _pipeline(schedule, compiled, rank):
 PARTIAL = functools.partial
 TWO = {
     **{plan: (PARTIAL(_planned, plan), [1], "") for plan in PLANS},
+    "autocast, columns and rows": (PARTIAL(_planned, "words by rows", half=True), [1], ""),
+    "autocast, sequences": (PARTIAL(_planned, "sequences", half=True), [1], ""),
     "parallel loss": (_parallel_loss, [1], ""),
     "experts by counts": (PARTIAL(_experts, _by_counts), None, "FB0002"),
     "experts": (PARTIAL(_experts, _equally), [1], ""),
@@ -213,11 +220,13 @@ TWO = {
     "one by two, blocks": (PARTIAL(_two_meshes, (1, 2), False), [1], ""),
     "two by one, blocks": (PARTIAL(_two_meshes, (2, 1), False), [1], ""),
     "one by two": (PARTIAL(_two_meshes, (1, 2), True), None, "FB0029"),
-    "two by one, gathered": (PARTIAL(_two_meshes, (2, 1), True), None, "is_dtensor"),
+    "one by two, gathered": (PARTIAL(_two_meshes, (1, 2), True), [1], ""),
+    "two by one, gathered": (PARTIAL(_two_meshes, (2, 1), True), [1], ""),
 }
 FOUR = {
     "columns and rows": (PARTIAL(_planned, "words by rows"), [1], ""),
     "two by two, blocks": (PARTIAL(_two_meshes, (2, 2), False), [1], ""),
+    "two by two, gathered": (PARTIAL(_two_meshes, (2, 2), True), [1], ""),
 }
 """What is run, how many graphs each compiled part has (None: several), and what is said of breaks
 and fallbacks."""

@@ -45,6 +45,22 @@ def distributed_tensor_class() -> Any:
     return None if module is None else module.DTensor
 
 
+def own_part(value: Any, like: Any = None) -> Any:
+    """A distributed tensor's part on this rank, laid out like another one; what is plain, as it
+    is."""
+    if not is_distributed_tensor(value):
+        return value
+    return (value if like is None else value.redistribute(placements=like.placements)).to_local()
+
+
+def spread_like(value: Any, part: Any) -> Any:
+    """A distributed tensor of a new part, in the place of one; for what is plain, the part."""
+    if not is_distributed_tensor(value):
+        return part
+    sizes = {"shape": value.shape, "stride": value.stride()}
+    return type(value).from_local(part, value.device_mesh, value.placements, **sizes)
+
+
 def mesh_text(mesh: Any) -> str:
     """A mesh as the graph of one process has it: its ranks, its groups, and the process's place."""
     groups = [mesh.get_group(axis).group_name for axis in range(mesh.ndim)]

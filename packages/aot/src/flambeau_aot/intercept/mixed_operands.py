@@ -1,12 +1,14 @@
-"""Calls of plain tensors together with those of a class that consists of other tensors.
+"""Calls of tensors of a class that consists of other tensors, alone or with plain ones.
 
 In: such a call. Out: its results and gradients, of the class itself. Invariant: functionalization
-wraps whatever an operator gives that was given one functional tensor; code of the class, which
-reads its parts, never sees such a wrapper around the class.
+wraps whatever an operator gives that was given one functional tensor, and every copy in another
+dtype, as autocast makes them; code of the class, which reads its parts, never sees such a wrapper
+around the class.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,24 +17,27 @@ from flambeau_aot._torch_compat import current_value, flattens, is_functional
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 
 
-def is_mixed(given: Any) -> bool:
-    """Whether a call is given both."""
+def in_the_class(call: Callable[[], Any], given: Any) -> Any:
+    """The result of a call; of one that is given tensors of such a class, of the class itself."""
     tensors = tensors_in(given)
-    return any(map(flattens, tensors)) and any(map(is_functional, tensors))
-
-
-def gradients_of_the_class(given: Any) -> None:
-    """Let the gradients that a mixed call gives its operands be of their class."""
-    for operand in tensors_in(given):
-        if flattens(operand) and operand.requires_grad:
-            operand.register_hook(_unwrapped)
-
-
-def of_the_class(result: Any) -> Any:
-    """The result of a mixed call."""
-    if all(_unwrapped(each) is each for each in tensors_in(result)):
+    operands = [each for each in tensors if flattens(each)]
+    if not operands:
+        return call()
+    if mixed := any(map(is_functional, tensors)):
+        _gradients_of_the_class(operands)
+    result = call()
+    results = tensors_in(result)
+    if not mixed and len({each.dtype for each in (*operands, *results)}) > 1:
+        _gradients_of_the_class(operands)  # the engine brings each to the dtype of its operand
+    if all(_unwrapped(each) is each for each in results):
         return result
     return map_tensors(result, _with_history)
+
+
+def _gradients_of_the_class(operands: Sequence[torch.Tensor]) -> None:
+    for operand in operands:
+        if operand.requires_grad:
+            operand.register_hook(_unwrapped)
 
 
 def _unwrapped(value: torch.Tensor) -> torch.Tensor:

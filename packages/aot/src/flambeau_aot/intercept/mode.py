@@ -23,7 +23,7 @@ from flambeau_aot.intercept import (  # noqa: F401 - they register their rules
     replaced_calls,
     sparse_embeddings,
 )
-from flambeau_aot.intercept.mixed_operands import gradients_of_the_class, is_mixed, of_the_class
+from flambeau_aot.intercept.mixed_operands import in_the_class
 from flambeau_aot.intercept.registry import ANSWERS, ARGUMENTS, Call, Interception, answered
 from flambeau_aot.intercept.strides import lay_out_again
 from flambeau_aot.intercept.writes import masked_puts, running_statistics  # noqa: F401 - the same
@@ -69,10 +69,7 @@ class InterceptMode(TorchFunctionMode):
         return result
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not is_mixed((args, kwargs)):
-            return self._call(func, args, kwargs)
-        gradients_of_the_class((args, kwargs))
-        return of_the_class(self._call(func, args, kwargs))
+        return in_the_class(partial(self._call, func, args, kwargs), (args, kwargs))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         trace, call = self.trace, Call(func, args, kwargs)

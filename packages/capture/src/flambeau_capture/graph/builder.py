@@ -104,6 +104,7 @@ class GraphBuilder:
         self.fake_mode: Any = compat.new_fake_mode() if outer is None else outer.fake_mode
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []
+        self._names = set[str]()  # of inputs
         self.attributes: dict[str, torch.Tensor | fx.GraphModule] = {}
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._lifted: dict[fx.Node, fx.Node] = {}
@@ -151,6 +152,7 @@ class GraphBuilder:
         """An input: a tensor, or a number of Python's, for which `fake` is the symbol."""
         found = self.fake(tensor) if fake is None else fake
         node = self.add_example(self._new_name(source), found)
+        self._names.add(str(node.target))
         self.inputs.append(GraphInput(node, source, tensor))
         return node
 
@@ -163,8 +165,7 @@ class GraphBuilder:
         return node
 
     def _new_name(self, source: Source) -> str:
-        taken = {given.node.target for given in self.inputs}
-        return _unlike(_identifier(source), taken.__contains__)
+        return _unlike(_identifier(source), self._names.__contains__)
 
     def real(self, node: fx.Node) -> Any:
         """The program's object of an input or an attribute; None: it has none."""

@@ -30,6 +30,8 @@ from flambeau_inductor.ir.steps import (
 from flambeau_inductor.schedule.memory.order import keeps_order, may_refuse
 from flambeau_inductor.schedule.memory.planning import live_at
 
+_Touched = tuple[frozenset[str], frozenset[str]]
+
 
 def is_collective(step: Compute) -> bool:
     """Whether a step communicates, or waits for one that does."""
@@ -67,7 +69,8 @@ class _Order:
         for step in steps:
             for name in self._touches(step)[0]:
                 self._users.setdefault(name, []).append(step)
-        starts = (step for step in steps if is_collective(step) and not _waits(step))
+        starts = [step for step in steps if is_collective(step) and not _waits(step)]
+        self._walls = {*map(id, starts), *map(id, filter(may_refuse, steps))}
         self._starts = [[*self._prepares(start), start] for start in starts]
         largest = max((sum(self._new_bytes(moved)) for moved in self._starts), default=0)
         peak = max(self._live)
@@ -81,8 +84,8 @@ class _Order:
             for before, step in enumerate(reversed(moved[:-1]), 1):
                 self._move(self._at(step), self._at(start) - before, -sizes[-1 - before])
             place = first = self._at(moved[0])
-            size = sum(sizes)
-            while place and not self._keep_back(self.steps[place - 1], moved):
+            size, together = sum(sizes), _together(map(self._touches, moved))
+            while place and not self._keep_back(self.steps[place - 1], together):
                 if self._live[place - 1] + size > self._most:
                     break
                 place -= 1
@@ -126,7 +129,8 @@ class _Order:
         if made:
             between = self.steps[self._at(made[0]) : self._at(start)]
             rest = [step for step in between if id(step) not in found]
-            if any(self._depend(step, other) for step in made for other in rest):
+            moved = _together(map(self._touches, made))
+            if any(_depend(moved, self._touches(other)) for other in rest):
                 return []
         return made
 
@@ -153,31 +157,35 @@ class _Order:
 
     def _let_go(self, wait: Compute, at: int) -> int:
         """Bytes of what a collective reads that nobody needs after the wait."""
-        later = {name for step in self.steps[at + 1 :] for name in touched(step)[0] | made_by(step)}
-        gone = touched(wait)[0] - made_by(wait) - later
-        return self._bytes(gone & self._own)
+        later = {*map(id, self.steps[at + 1 :])}
+        gone = (touched(wait)[0] - made_by(wait)) & self._own
+        return self._bytes(n for n in gone if later.isdisjoint(map(id, self._users[n])))
 
-    def _touches(self, step: Compute) -> tuple[frozenset[str], frozenset[str]]:
+    def _touches(self, step: Compute) -> _Touched:
         return self._touched[id(step)]
 
-    def _keep_back(self, earlier: Compute, moved: Sequence[Compute]) -> bool:
+    def _keep_back(self, earlier: Compute, moved: _Touched) -> bool:
         """Whether a collective, or what goes with it, cannot start before a step."""
-        other = is_collective(earlier) and not _waits(earlier)
-        return other or may_refuse(earlier) or any(self._depend(earlier, each) for each in moved)
+        return id(earlier) in self._walls or _depend(self._touches(earlier), moved)
 
     def _goes_before(self, wait: Compute, later: Compute) -> bool:
         """Whether a wait, which may fail, has to come before a step: one that reads its result, or
         makes what an input is to be, and then finds nothing but memory of its own."""
-        return self._depend(wait, later) or not self._updates.isdisjoint(made_by(later))
-
-    def _depend(self, earlier: Compute, later: Compute) -> bool:
-        """Whether two steps touch a buffer that one of them makes or writes to."""
-        seen, made = self._touches(earlier)
-        read, also = self._touches(later)
-        return not (made.isdisjoint(read) and seen.isdisjoint(also))
+        seen = self._touches(later)
+        return _depend(self._touches(wait), seen) or not self._updates.isdisjoint(seen[1])
 
 
-def _touches(step: Compute) -> tuple[frozenset[str], frozenset[str]]:
+def _depend(earlier: _Touched, later: _Touched) -> bool:
+    """Whether two of them touch a buffer that one of them makes or writes to."""
+    return not (earlier[1].isdisjoint(later[0]) and earlier[0].isdisjoint(later[1]))
+
+
+def _touches(step: Compute) -> _Touched:
     """The buffers that a step reads or makes, and those that it makes or writes to."""
     made = made_by(step)
     return made | touched(step)[0], made
+
+
+def _together(steps: Iterable[_Touched]) -> _Touched:
+    seen, made = zip(*steps, strict=True)
+    return frozenset().union(*seen), frozenset().union(*made)

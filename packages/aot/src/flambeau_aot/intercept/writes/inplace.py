@@ -24,13 +24,16 @@ from flambeau_aot._torch_compat import (
     fake_fused_steps,
     flattens,
     has_metadata_mutation,
+    is_distributed_tensor,
     is_functional,
     keep_value,
     of_custom_operator,
+    own_part,
     pytree,
     raise_version,
     replace_value,
     shown,
+    spread_like,
     storage_key,
     version,
     without_tangents_in_texts,
@@ -207,26 +210,29 @@ def refuse_lists_as_eager(trace: Interception, call: Call) -> None:
 def write_to_several_lists(call: Call) -> Callable[..., Any] | None:
     """What such an operator does, in its functional form, whose results are the new values list by
     list; None where no list is empty: torch takes an empty one for one that is not functional, and
-    asserts that none is."""
+    asserts that none is. Distributed tensors are written to by their parts: torch spreads no call
+    of the functional form."""
     fake_fused_steps()
     args, kwargs, name = call.args, call.kwargs, call.name
+    spread = any(map(is_distributed_tensor, tensors_in(args)))
     schema = getattr(torch.ops.aten, name).default._schema
     lists = [
         args[index] if index < len(args) else kwargs[argument.name]
         for index, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    if all(lists) or not any(lists):
+    if not spread and (all(lists) or not any(lists)):
         return None
-    keys = [storage_key(tensor) for tensors in lists for tensor in tensors]
+    keys = [storage_key(own_part(tensor)) for tensors in lists for tensor in tensors]
     if len(set(keys)) != len(keys):
         raise refusal("AO0077", func=name)
     form = getattr(torch.ops.aten, name.removesuffix("_"))
 
-    def write(*args: Any, **kwargs: Any) -> None:
-        for old, new in zip(lists, form(*args, **kwargs), strict=True):
+    def write(first: Any, *others: Any, **kwargs: Any) -> None:
+        given = [[own_part(x, like) for x, like in zip(each, first)] for each in (first, *others)]
+        for old, new in zip(lists, form(*given, **kwargs), strict=True):
             for one, other in zip(old, new, strict=True):
-                one.copy_(other)
+                one.copy_(spread_like(one, other))
 
     return write
 

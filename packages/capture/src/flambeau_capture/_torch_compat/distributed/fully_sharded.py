@@ -27,6 +27,7 @@ from flambeau_capture._torch_compat.distributed.collectives import (
     reduction_name,
     size_of_group,
 )
+from flambeau_capture._torch_compat.distributed.distributed_tensors import PlacedCall, placed_call
 
 FULLY_SHARDED = "torch.distributed.fsdp._fully_shard._fsdp_state"
 GATHERS, SCATTERS = "_pre_forward", "_post_forward"
@@ -50,7 +51,7 @@ PLAIN_GROUP: dict[str, Any] = {
     "reduce_scatter_unused_params": False, "unshard_in_backward": True, "_all_reduce_hook": None,
     "_partial_reduce_output": None, "force_sum_reduction_for_comms": False,
 }  # fmt: skip
-PLAIN_PARAMETER: dict[str, Any] = {"offload_to_cpu": False, "is_dtensor": False}
+PLAIN_PARAMETER: dict[str, Any] = {"offload_to_cpu": False}
 #: attributes of a group by which what it communicates is chosen: known by identity
 GROUP_CHOICES = (
     "mesh_info", "post_forward_mesh_info", "gradient_divide_factor", "_all_gather_comm",
@@ -104,6 +105,22 @@ def places_of(module: Any, group: Any) -> Iterator[list[tuple[str, str]]]:
         modules = (info.module, *info.shared_modules)
         names = (info.param_name, *info.shared_param_names)
         yield [(paths[id(each)], name) for each, name in zip(modules, names, strict=True)]
+
+
+def _spec_of_whole(parameter: Any) -> Any:
+    """What a whole parameter is on other axes of the mesh than the one that shards it; None: it is
+    a plain tensor."""
+    names = ("_unsharded_dtensor_spec", "_tp_spec")
+    return next((getattr(parameter, each) for each in names if hasattr(parameter, each)), None)
+
+
+def also_distributed(parameter: Any) -> PlacedCall | None:
+    """What makes of a gathered tensor the parameter that a forward sees; None: it is that."""
+    spec = _spec_of_whole(parameter)
+    if spec is None:
+        return None
+    sizes = {"shape": spec.tensor_meta.shape, "stride": spec.tensor_meta.stride}
+    return placed_call("from_local", [spec.mesh, spec.placements], sizes)
 
 
 @dataclass(frozen=True)
@@ -187,6 +204,8 @@ class Gather:
                 continue
             whole = parameter.unsharded_param
             own = gradient.detach().to(self.gathered_in, copy=True).contiguous()
+            made = also_distributed(parameter)
+            own = own if made is None else made(own)
             whole.grad = own if whole.grad is None else whole.grad + own
         kept = group._training_state
         group.post_backward()
@@ -378,6 +397,9 @@ def left_to_eager(group: Any) -> str:
         hasattr(each._sharded_local_tensor, "fsdp_pre_all_gather") for each in group.fsdp_params
     ):
         return "a tensor that gathers itself"
+    spread = [each.is_dtensor for each in group.fsdp_params if _spec_of_whole(each) is not None]
+    if getattr(group.mesh_info, "is_spmd_mesh", False) or not all(spread):
+        return "one mesh for all that is spread"
     if len({each.param_dtype or each.orig_dtype for each in group.fsdp_params}) > 1:
         return "parameters of several dtypes"
     if any(_hooked(each.sharded_param) for each in group.fsdp_params):

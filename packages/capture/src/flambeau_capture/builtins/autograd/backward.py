@@ -211,13 +211,15 @@ def _in_graph(
     assert isinstance(found, TupleValue)
     given = {id(value) for value in [*roots, *leaves, *weights]}
     derivatives = found.parts()
+    last = {id(made): place for place, made in enumerate(derivatives)}
+    viewed = {id(x.fake._base) for x in derivatives if isinstance(x, TensorValue)}
     for place, (leaf, made) in enumerate(zip(leaves, derivatives, strict=True)):
         if isinstance(made, TensorValue):
             if made.fake.layout is not torch.strided:
                 raise Break(_REASON, "backward with a sparse derivative")
-            later, others = derivatives[place + 1 :], [*derivatives]
-            own = id(made) not in given and not any(made is other for other in later)
-            _accumulate(tx, leaf, made, own and not any(_is_of(x, made) for x in others))
+            # of a derivative that another is a view of, the engine still holds the whole
+            own = id(made) not in given and last[id(made)] == place
+            _accumulate(tx, leaf, made, own and id(made.fake) not in viewed)
     sum_gradients(tx, leaves)
     return Constant(None)
 
@@ -241,11 +243,6 @@ def _unwatched(tx: Tracer, leaf: TensorValue) -> None:
     if not question(leaf.real):
         raise Break(_REASON, "backward to a leaf that others watch: under DDP, or in a live graph")
     tx.guard(leaf.source, "CALL", question, "a leaf whose derivatives nobody else watches")
-
-
-def _is_of(other: Value, made: TensorValue) -> bool:
-    """Whether another derivative is a view of this one, which the engine then still holds."""
-    return isinstance(other, TensorValue) and other.fake._base is made.fake
 
 
 def _leaf_values(tx: Tracer, roots: list[TensorValue], inputs: Value) -> list[TensorValue]:

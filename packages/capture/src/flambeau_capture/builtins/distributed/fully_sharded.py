@@ -146,7 +146,10 @@ def _gather(tx: Tracer, module: ModuleValue, group: Value, real: Any) -> None:
         node = whole[0].node.args[0]
         node.meta.update(recompute="must_recompute", gathered=node.name)
     assert module.gathered is not None
-    for paths, value in zip(places, whole, strict=True):
+    for paths, value, spread in zip(places, whole, real.fsdp_params, strict=True):
+        made = compat.also_distributed(spread)
+        if made is not None:
+            value = graph_call(tx, "call_function", made, [value], {})
         for path, name in paths:
             owner = _owner(tx, module, path)
             owner.swapped[name] = value

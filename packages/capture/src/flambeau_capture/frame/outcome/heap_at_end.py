@@ -11,7 +11,7 @@ from typing import Any
 
 from flambeau_capture.effects.side_effects import SideEffects
 from flambeau_capture.interp.tracer import SymbolicTracer
-from flambeau_capture.source import ConstantSource
+from flambeau_capture.source import ConstantSource, Source
 from flambeau_capture.values.base import Kept, Value
 from flambeau_capture.values.containers.sets import SetValue
 from flambeau_capture.values.functions.variables import CellValue
@@ -49,20 +49,22 @@ def guard_aliases(session: SymbolicTracer) -> None:
     if len(inputs) > 1:
         session.guards.add_no_alias(tuple(inputs))
     session.guards.add_no_alias(tuple(session.identity_keys))
+    alike: dict[tuple[type, type], list[Source]] = {}
     for effect in session.heap.effects():
-        if not isinstance(effect, Value):
-            continue
-        cells = isinstance(effect, CellValue)  # any cell may be a frame's own
-        place = effect.place()
-        if place is None or (isinstance(place, ConstantSource) and not cells):
-            continue
-        same = [
-            found
-            for _, value in session.heap.known()
-            if type(value) is type(effect)
-            and value.cls is effect.cls
-            and (found := value.place()) is not None
-            and (cells or not isinstance(found, ConstantSource))
-        ]
+        if isinstance(effect, Value) and _compared(effect) is not None:
+            alike[type(effect), effect.cls] = []
+    kinds = {kind for kind, _ in alike}
+    for _, value in session.heap.known():
+        if type(value) in kinds and (type(value), value.cls) in alike:
+            alike[type(value), value.cls] += filter(None, [_compared(value)])
+    for same in alike.values():
         if len(same) > 1 and not all(isinstance(found, ConstantSource) for found in same):
             session.guards.add_no_alias(tuple(same))
+
+
+def _compared(value: Value) -> Source | None:
+    """Where an object is that another of its class may be; None: it is nowhere, or a constant, of
+    which a cell alone may also be a frame's own."""
+    place = value.place()
+    own = isinstance(value, CellValue) or not isinstance(place, ConstantSource)
+    return place if own else None

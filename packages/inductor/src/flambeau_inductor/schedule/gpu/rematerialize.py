@@ -137,12 +137,12 @@ class _Numbers:
 
 def inline_row_scalars(context: PassContext, program: Program) -> tuple[Program, int]:
     """Leave out such loops on a GPU."""
-    found, position = computing(program), 0
+    found, position, limits = computing(program), 0, context.limits
     devices = {buffer.name: buffer.layout.device.type for buffer in program.buffers}
     while position < len(found):
         _, written = touched(found[position])
-        there = all(devices[name] in context.limits.split_on for name in written)
-        made = _taken_in(found, position, program.owned.outlive, context.limits) if there else None
+        there = all(devices[name] in limits.split_on for name in written)
+        made = _taken_in(found, position, program.owned.outlive, limits) if there else None
         if made is None:
             position += 1
         else:
@@ -241,13 +241,13 @@ def compute_elements_again(context: PassContext, program: Program) -> tuple[Prog
     layouts = {buffer.name: buffer.layout for buffer in program.buffers}
     others = (step for step in steps if not isinstance(step, RunLoop))
     seen = set(program.owned.outlive).union(*(touched(step)[0] for step in others))
-    made = list(steps)
+    made, limits = list(steps), context.limits
     for at, step in enumerate(steps):
-        maker = _maker(step.loop, context.limits) if isinstance(step, RunLoop) else None
+        maker = _maker(step.loop, limits) if isinstance(step, RunLoop) else None
         if maker is None or not maker.stored.keys() <= seen:
             continue
         _, written = touched(step)
-        if any(layouts[name].device.type not in context.limits.split_on for name in written):
+        if any(layouts[name].device.type not in limits.split_on for name in written):
             continue
         reads = touched(step)[0]
         for position in range(at + 1, len(steps)):

@@ -53,10 +53,10 @@ DECIDED: dict[str, Callable[[Any, Any], Any]] = {
 def unroll_short_axes(context: PassContext, program: Program) -> tuple[Program, int]:
     """Unroll short axes of sums on a GPU along which masks choose what is read."""
     devices = {buffer.name: buffer.layout.device.type for buffer in program.buffers}
-    steps: list[Step] = []
+    steps, split_on = list[Step](), {*context.limits.split_on}
     for step in program.steps:
         there = isinstance(step, RunLoop) and {devices[name] for name in touched(step)[1]}
-        if isinstance(step, RunLoop) and there and there <= {*context.limits.split_on}:
+        if isinstance(step, RunLoop) and there and there <= split_on:
             made = unrolled(step.loop)
             steps.append(step if made is step.loop else RunLoop(made))
         else:

@@ -160,7 +160,8 @@ def _placed(
             own.append(made)
         found.append(made)
         begin += node.shape[joined.dim]
-    plan.order = [each for item in plan.order for each in (item, *behind.get(item, ()))]
+    if behind:
+        plan.order = [each for item in plan.order for each in (item, *behind.get(item, ()))]
     here = plan.order.index(place)
     plan.order[here:here] = before
     return tuple(found)
