@@ -178,7 +178,7 @@ NO_ELEMENTS = {
     "cholesky": lambda: (torch.ops.aten.cholesky.default, (torch.zeros(1, 0, 3),)),
     "searchsorted": lambda: (
         torch.ops.aten.searchsorted.Tensor,
-        (torch.tensor([1.0, 2]), torch.zeros(0, 3, dtype=torch.complex128)),
+        (torch.tensor([1, 2]).to(torch.complex128), torch.zeros(0, 3, dtype=torch.complex128)),
     ),
 }
 
