@@ -69,4 +69,4 @@ def test_results_are_inference_tensors_and_require_grad_as_in_eager(seed: int) -
     for grad, outside in ((True, False), (True, True), (False, seed % 2 == 0)):
         compiled = flambeau.compile(program, backend="aot_eager")
         assert observed(compiled, grad, outside) == observed(program, grad, outside)
-    assert not flambeau.report().faults
+        assert not flambeau.report(compiled).faults
