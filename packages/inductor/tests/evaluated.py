@@ -73,9 +73,13 @@ def scheduled(
             seen.append(work.scheduled())
             raise StopIteration
 
-    shapes = [(t.shape, t.dtype) if isinstance(t, torch.Tensor) else t for t in given]
     with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
+        fakes = [
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
+            if isinstance(t, torch.Tensor)
+            else torch.empty(t[0], dtype=t[1], device=device)
+            for t in given
+        ]
         gm = flambeau_prims.lower(fx.symbolic_trace(of), fakes)
         with pytest.raises(StopIteration):
             chosen = Options(observer=stop, verify=True, skip_passes=SELECTING, **options)

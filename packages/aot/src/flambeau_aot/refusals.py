@@ -365,5 +365,7 @@ AO0182: the caller has put hooks on results of a compiled program, and on leaves
 AO0183: the `.data` of an input that is kept for the backward pass was assigned to before it, and
     eager keeps both the input, which has the new data, and what was made of the former > assign to
     it after the backward pass
+AO0184: gelu on a CPU with an out= that is not contiguous, to which eager does not write > give it a
+    contiguous one, or assign the result
 """
 """Id and class (`Unsupported` where none is named), the message, and after `>` the remedy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -90,3 +91,15 @@ def test_one_that_is_saved_as_itself_and_as_a_view_is_refused_then(
         assert "AO0183" in str(error)
     else:
         torch.testing.assert_close(own, gradients(TWICE[name], 0))
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_no_memory_is_kept_once_the_backward_pass_has_freed_it(name: str) -> None:
+    compiled = aot.aot_function(TWICE[name], aot.run_as_is)
+    leaf, w = (torch.rand(2, 2).requires_grad_() for _ in range(2))
+    x = leaf * 2
+    memory = weakref.ref(x.untyped_storage())
+    loss = compiled(x, w).sum()
+    del x
+    loss.backward()
+    assert memory() is None and loss.grad_fn is not None

@@ -176,3 +176,22 @@ def test_half_spectra_leave_out_what_eager_leaves(name: str, options: dict) -> N
         return [transform(x, **options, out=out), out]
 
     torch.testing.assert_close(aot.aot_function(fn, aot.run_as_is)(x), fn(x))
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("to", ["contiguous", "turned", "with gaps"])
+@pytest.mark.parametrize("of", ["contiguous", "turned"])
+def test_a_gelu_that_eager_does_not_write_is_refused(of: str, to: str, approximate: str) -> None:
+    kinds = {**OUTS, "contiguous": torch.zeros_like}
+    x = kinds[of](torch.zeros(4, 6)) + torch.rand(4, 6)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        out = kinds[to](x)
+        return torch._C._nn.gelu(x, approximate=approximate, out=out)
+
+    try:
+        found = aot.aot_function(fn, aot.run_as_is)(x)
+    except aot.Unsupported as error:
+        assert "AO0184" in str(error) and approximate == "none" and to != "contiguous"
+    else:
+        torch.testing.assert_close(found, fn(x))

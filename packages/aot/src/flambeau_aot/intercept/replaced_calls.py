@@ -119,6 +119,16 @@ def half_spectrum(trace: Interception, call: Call) -> Any:
     return out
 
 
+@intercept(torch._C._nn.gelu, arguments=True)
+def gelu(trace: Interception, call: Call) -> Any:
+    """Eager's kernel of oneDNN computes a copy of an `out` that is not laid out as its operand."""
+    x, out = (*call.args, call.kwargs.get("input"))[0], call.kwargs.get("out")
+    by_onednn = call.kwargs.get("approximate", "none") == "none" and x.device.type == "cpu"
+    if out is None or out.is_contiguous() or not (by_onednn and x.is_contiguous()):
+        return NotImplemented
+    raise refusal("AO0184")
+
+
 @functools.cache
 def _leaves_out() -> bool:
     with outside_tracing():

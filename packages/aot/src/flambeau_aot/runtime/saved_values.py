@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import ref
 
 import torch
 from torch.autograd import forward_ad
@@ -118,9 +119,9 @@ class DerivativeCall:
     main: Any = None
 
 
-def memory(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, tuple[int, ...]]:
-    """Where in memory a tensor lies, and how."""
-    return tensor.untyped_storage(), tensor.stride()
+def memory(tensor: torch.Tensor) -> tuple[ref[torch.UntypedStorage], tuple[int, ...]]:
+    """Where in memory a tensor lies, which is the same object while that is there, and how."""
+    return ref(tensor.untyped_storage()), tensor.stride()
 
 
 def of_memory(memory: torch.Tensor, given: torch.Tensor) -> torch.Tensor:

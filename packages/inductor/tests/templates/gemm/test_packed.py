@@ -151,12 +151,35 @@ def other_signs(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     return by_groups(x, 8 - halves(w).to(x.dtype), scale)
 
 
+def fewer_columns(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    return F.linear(x, halves(w).to(x.dtype).narrow(0, 0, 8))
+
+
+def fewer_terms(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    return F.linear(x.narrow(1, 0, 256), halves(w).to(x.dtype).narrow(1, 0, 256))
+
+
+def shared(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    made = halves(w)
+    for _ in range(64):
+        made = made + made
+    return by_groups(x, made, scale)
+
+
 @pytest.mark.parametrize(
     "of",
-    [by_tensor, three_bits, upper_first, one_behind_the_other, not_rounded, other_signs, infinite],
-)
+    [
+        by_tensor, three_bits, upper_first, one_behind_the_other, not_rounded, other_signs,
+        infinite, fewer_columns, fewer_terms, shared,
+    ],
+)  # fmt: skip
 def test_what_is_not_of_this_form_is_summed(of: Product) -> None:
-    assert PACKED_PRODUCT not in calls(of, given(1, 16, 256))
+    assert PACKED_PRODUCT not in calls(of, given(1, 16, 512))
+
+
+def test_words_that_lie_by_columns_are_summed() -> None:
+    x, w, scale = given(1, 16, 256)
+    assert PACKED_PRODUCT not in calls(stacked, [x, w.t().contiguous().t(), scale])
 
 
 def test_shifts_that_a_tensor_says_are_summed() -> None:

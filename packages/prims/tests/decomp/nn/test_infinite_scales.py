@@ -59,3 +59,20 @@ def test_as_eager(name: str) -> None:
         if not torch.allclose(found, expected, rtol=0.02, atol=0.01, equal_nan=True):
             wrong.append((channel, dtype, eps, laid, weighed))
     assert not wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_large_weights_of_groups_overflow_where_eager_s_do(dtype: torch.dtype) -> None:
+    """Eager has a scale and a constant for each channel: their products overflow before others."""
+    most, generator = torch.finfo(dtype).max, torch.Generator().manual_seed(0)
+    weight = torch.tensor([torch.inf, most, -most / 2, 1, torch.nan, 0]).to(dtype)
+    shapes = ((2, 6), (2, 6, 5), (1, 6, 3, 4), (3, 6, 4, 4))
+    for shape, groups, both, last in product(shapes, (1, 2, 3), (False, True), (False, True)):
+        x = torch.randn(shape, generator=generator).to(dtype)
+        x = x.to(memory_format=torch.channels_last) if last and x.dim() == 4 else x
+        bias = torch.randn(6, generator=generator).to(dtype) if both else None
+        expected = torch.group_norm(x, groups, weight, bias)
+        with Decomposing() as seen:
+            found = torch.group_norm(x, groups, weight, bias)
+        assert seen.decomposed["aten.native_group_norm.default"]
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02, equal_nan=True)

@@ -1,9 +1,10 @@
 """Recognition of matrices of four bits an element, two in a byte, with scales of groups.
 
 In: the right operand of a product, as its elements are computed. Out: `PackedWeight`: the bytes,
-the scales, and what a number of four bits stands for. Invariant: each element of the matrix is, bit
-by bit, `(number - zero) * scale` rounded to the matrix's dtype; what it is computed of is read off
-at eight positions next to each other, by expressions that hold for all such eight.
+the scales, and what a number of four bits stands for. Invariant: the bytes are those of the whole
+matrix and no more, those of a column side by side; each element is, bit by bit,
+`(number - zero) * scale` rounded to the matrix's dtype; what it is computed of is read off at eight
+positions next to each other, by expressions that hold for all such eight.
 
 Spellings differ (`&` and `>>` of bytes that are stacked, shifts of 32 bits by a range, subtraction
 before the conversion or after it): elements are followed through views and choices to the load, and
@@ -16,6 +17,7 @@ import operator
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -34,6 +36,8 @@ from flambeau_inductor.ir.tensors import (
 COLUMN, GROUP, WORD = Var("column"), Var("group"), Var("word")
 NIBBLES = 8
 """Numbers in 32 bits."""
+MOST = 64
+"""Steps from an element of the matrix to all that it is computed of."""
 LEAST_GROUP = 32
 """Terms that a thread multiplies by one scale."""
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
@@ -100,11 +104,13 @@ def _read(b: Node, columns: int, terms: int, group: int) -> PackedWeight:
     found: set[PackedWeight] = set()
     for number in range(NIBBLES):
         term = GROUP * group + WORD * NIBBLES + number
-        value, scale = _factors(_element(b, (term, COLUMN), ranges), b.dtype)
+        value, scale = _factors(_element(b, (term, COLUMN), ranges, iter(range(MOST))), b.dtype)
         load, bit, zero = _number(value, b.dtype)
         bits = 8 * load.node.dtype.itemsize
-        place = (COLUMN, simplify(term // (bits // 4), ranges))
-        if bit != 4 * number % bits or load.index != place:
+        place, shape = term // (bits // 4), (columns, terms // (bits // 4))
+        if bit != 4 * number % bits or load.index != (COLUMN, simplify(place, ranges)):
+            raise _Other
+        if static_sizes((*load.node.shape, load.node.stride[1])) != (*shape, 1):
             raise _Other
         scales, index = (None, ()) if scale is None else (scale.node, scale.index or ())
         if not {*index} <= {COLUMN, GROUP, as_expr(0)}:
@@ -115,22 +121,25 @@ def _read(b: Node, columns: int, terms: int, group: int) -> PackedWeight:
     return found.pop()
 
 
-def _element(node: Node, index: Index, ranges: Ranges) -> _Element:
-    """An element of a node, followed through what only says where it comes from."""
+def _element(node: Node, index: Index, ranges: Ranges, left: Iterator[int]) -> _Element:
+    """An element of a node, followed through what only says where it comes from, in as many steps
+    as are `left`."""
+    if next(left, None) is None:
+        raise _Other
     define = node.define
     places = {f"d{number}": each for number, each in enumerate(index)}
     if isinstance(define, View):
         base = tuple(simplify(each.substitute(places), ranges) for each in define.index)
-        return _element(define.base, base, ranges)
+        return _element(define.base, base, ranges, left)
     if isinstance(define, Choose):
         for conditions, branch in (*define.branches, ((), define.other)):
             held = [_holds(each, places, ranges) for each in conditions]
             if all(held):
-                return _element(branch, index, ranges)
+                return _element(branch, index, ranges, left)
             if False not in held:
                 raise _Other
     if isinstance(define, Pointwise):
-        return _Element(node, tuple(_element(each, index, ranges) for each in define.args))
+        return _Element(node, tuple(_element(each, index, ranges, left) for each in define.args))
     if isinstance(define, Position):
         return _Element(node, (), (simplify(define.index.substitute(places), ranges),))
     return _Element(node, (), None if isinstance(define, Literal) else index)
@@ -210,26 +219,22 @@ def _inside(element: _Element) -> Iterator[_Element]:
 
 def _constant(element: _Element) -> int | None:
     """The value of a whole number that is the same everywhere."""
-    while element.op == "cast":
-        (element,) = element.args
-    define = element.node.define
-    if isinstance(define, Literal):
-        value = define.value
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        return int(value) if whole else None  # type: ignore[arg-type]
-    if isinstance(define, Position) and element.index is not None:
-        low, high = bounds(element.index[0], {})
-        return low if low == high else None
+    with suppress(_Other):
+        return _tried(element, None, 0)
     return None
 
 
-def _tried(element: _Element, leaf: _Element, number: int) -> int:
+def _tried(element: _Element, leaf: _Element | None, number: int) -> int:
     """The element where what was loaded, or taken of it, is `number`."""
-    dtype, constant = element.node.dtype, _constant(element)
+    dtype, define = element.node.dtype, element.node.define
+    value: Any
     if element == leaf:
         value = number
-    elif constant is not None:
-        value = constant
+    elif isinstance(define, Literal):
+        value = define.value
+    elif isinstance(define, Position) and element.index is not None:
+        low, high = bounds(element.index[0], {})
+        value = low if low == high else None
     else:
         args = [_tried(each, leaf, number) for each in element.args]
         if element.op in ("cast", "clone"):
@@ -238,6 +243,8 @@ def _tried(element: _Element, leaf: _Element, number: int) -> int:
             value = OPERATIONS[element.op](*args)
         else:
             raise _Other
+    if not isinstance(value, int | float) or value != value // 1:
+        raise _Other
     if dtype in EXACT:
         low, high = -EXACT[dtype], EXACT[dtype]
     elif dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
@@ -246,4 +253,4 @@ def _tried(element: _Element, leaf: _Element, number: int) -> int:
         low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     if not low <= value <= high:
         raise _Other
-    return value
+    return int(value)

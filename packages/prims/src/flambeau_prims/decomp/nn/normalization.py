@@ -181,13 +181,17 @@ def group_norm(a: Arguments) -> Any:
     x, wide = a.input, _grouped(a, e.widen(a.input))
     variance, average = moments(wide, [2, 3], 0.0)
     rstd = rstd_of(variance, a.eps)
-    rows = a.weight is None and a.bias is None and e.contiguous(x)
-    expanded = adds_a_constant(x, a.eps) and not rows
-    out = standardized(wide, average, rstd, [2, 3], expanded=expanded)
-    if a.weight is not None:
-        out = p.mul(out, _per_channel(a.weight, out))
-    if a.bias is not None:
-        out = p.add(out, _per_channel(a.bias, out))
+    weight, bias = (t if t is None else _per_channel(t, wide) for t in (a.weight, a.bias))
+    if e.on_gpu(x) or (weight is None and bias is None and e.contiguous(x)):
+        out = standardized(wide, average, rstd, [2, 3])
+        out = out if weight is None else p.mul(out, weight)
+        out = out if bias is None else p.add(out, bias)
+    else:  # a scale and a constant for each channel
+        scale = spread(rstd, wide.shape, [2, 3])
+        scale = scale if weight is None else p.mul(scale, weight)
+        shift = p.neg(spread(average, wide.shape, [2, 3]))
+        shift = p.mul(scale, shift) if bias is None else e.fused(scale, shift, bias)
+        out = e.fused(scale, wide, shift)
     stats = stat_dtype(x, a.weight)
     result = e.cast(p.reshape(out, list(x.shape)), x.dtype)
     if not e.on_gpu(x):
