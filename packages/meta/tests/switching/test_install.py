@@ -60,14 +60,14 @@ def graphs(compiled):
 def seen_by(seen, original):
     """What a library puts in place of `torch.compile` to see its calls."""
 
-    later = None
+    if not callable(original):
+        later = None  # its cell, the first one, is empty
 
     @functools.wraps(original)
     def compile(*args, **kwargs):
         seen.append(kwargs)
         return original(*args, **kwargs) if seen else later
 
-    del later  # its cell, the first one, is empty
     return types.FunctionType(
         compile.__code__, {**globals(), "__name__": "library"}, "compile", None, compile.__closure__
     )
