@@ -108,8 +108,11 @@ class Trial:
                 compat.wait_for_devices()
             seconds = self.clock() - call.began
             compiled_more = self.compilations() != call.compilations
-            decided = before is not None and before.compilations == call.compilations
-            decided = decided and self._note(before.plain, call.began - before.began)
+            decided = (
+                before is not None
+                and before.compilations == call.compilations
+                and self._note(before.plain, call.began - before.began)
+            )
             if compiled_more or not finished or decided:
                 self._quiet = 0 if compiled_more else self._quiet
             elif self._quiet < QUIET:
