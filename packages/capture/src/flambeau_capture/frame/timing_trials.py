@@ -92,6 +92,7 @@ class Trial:
     def begin(self) -> Turn | None:
         """The next call's turn; None: it is no part of the trial."""
         if not compat.can_be_timed():
+            self._before = None  # this call would be part of its time
             return None
         compat.wait_for_devices()
         if not self._lock.acquire(blocking=False):
