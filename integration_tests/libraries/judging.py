@@ -35,9 +35,10 @@ STEPS = 3
 NUDGES = 2
 ROUNDINGS = 4  # by which a weight is moved
 OFF = 1e-5  # what a program without weights may be off by, beside 1 or the value
-STEADY_SECONDS, STEADY_ROUNDS = 3.0, 20
-#: rounds without a new graph after which a program counts as settled, and the most seconds to that
-CALM_ROUNDS, SETTLING_SECONDS = 10, 60.0
+STEADY_ROUNDS, BLOCK = 20, 8
+#: steps, or seconds, without a new graph or a verdict after which a program is steady, and the most
+#: seconds to that: which form is faster is tried in up to a thousand calls, in turns of `BLOCK`
+CALM_STEPS, CALM_SECONDS, SETTLING_SECONDS = 1000, 6.0, 60.0
 
 
 def judge(workload: Workload) -> Row:
@@ -207,38 +208,40 @@ def _repeats(workload: Workload, wanted: list[Found]) -> bool:
 
 
 def _steady(eager: Program, ours: Program) -> Row:
-    """Median seconds of processor time of a step of each, in turns, since the last graph was added,
-    and graphs at the end."""
+    """Median seconds of processor time of a step of each, in turns, once nothing is compiled or
+    decided any more, and graphs at the end."""
     gc.collect()
-    times: list[tuple[float, float]] = []
-    number, graphs, begun = STEPS, flambeau.report().graphs, time.perf_counter()
-    calm = begun
-    while time.perf_counter() - begun < SETTLING_SECONDS:
-        times.append(_round(eager, ours, number))
-        number, before, graphs = number + 1, graphs, flambeau.report().graphs
-        if graphs != before:
-            times.clear()
-            calm = time.perf_counter()
-        elif len(times) >= STEADY_ROUNDS or (
-            len(times) >= CALM_ROUNDS and time.perf_counter() - calm > STEADY_SECONDS
-        ):
+    number, seen, begun = STEPS, _decided(), time.perf_counter()
+    calm_step, calm = number, begun
+    while number - calm_step < CALM_STEPS and time.perf_counter() - calm < CALM_SECONDS:
+        if time.perf_counter() - begun > SETTLING_SECONDS:
             break
-    row: Row = {"graphs_end": graphs, "settles": len(times) >= CALM_ROUNDS}
-    if times:
-        eager_s, ours_s = map(statistics.median, zip(*times, strict=True))
-        row |= {"eager_ms": round(eager_s * 1e3, 3), "ms": round(ours_s * 1e3, 3)}
-    return row
+        _block(eager, ours, number, BLOCK)
+        number, before, seen = number + BLOCK, seen, _decided()
+        if seen != before:
+            calm_step, calm = number, time.perf_counter()
+    rounds = [_block(eager, ours, number + n, 1) for n in range(STEADY_ROUNDS)]
+    eager_s, ours_s = map(statistics.median, zip(*rounds, strict=True))
+    times = {"eager_ms": round(eager_s * 1e3, 3), "ms": round(ours_s * 1e3, 3)}
+    return {**times, "graphs_end": _decided()[0]}
 
 
-def _round(eager: Program, ours: Program, seed: int) -> tuple[float, float]:
-    """Seconds of a step of each from the same random numbers, in which the process computes: its
-    one thread at a time, whatever else the machine does."""
+def _decided() -> tuple[int, int]:
+    """How much has been compiled, and how often eager was found to be faster."""
+    report = flambeau.report()
+    return report.graphs, len(report.settled)
+
+
+def _block(eager: Program, ours: Program, seed: int, steps: int) -> tuple[float, float]:
+    """Seconds of some steps of each from the same random numbers, in which the process computes:
+    its one thread at a time, whatever else the machine does."""
     spent = []
     for program in (eager, ours):
-        torch.manual_seed(seed)
         with _never_compiled() if program is eager else contextlib.nullcontext():
             begun = time.process_time()
-            program.step()
+            for number in range(seed, seed + steps):
+                torch.manual_seed(number)
+                program.step()
             spent.append(time.process_time() - begun)
     return spent[0], spent[1]
 

@@ -79,7 +79,8 @@ def markdown(rows: Sequence[Row], command: str, incumbent: Mapping[str, Row]) ->
     lines += [
         "*right*: one graph or several, none ended by a break. *graphs*: of the first step, of the "
         "next two, of all later ones. *steady*: median milliseconds of processor time of a step in "
-        "turns with eager, after ten steps without a new graph. "
+        "turns with eager, after a thousand steps, or six seconds of them, in which nothing was "
+        "compiled or found to be faster as it is. "
         "Compared after each of three steps: results, gradients, parameters, buffers, optimizer "
         "and random state. *incumbent*: its graphs in these steps, and its breaks.",
         "",

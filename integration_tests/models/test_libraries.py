@@ -76,7 +76,7 @@ STATUSES = {
 
 def judged():
     """The row of each, as lines; run in a process where nothing else has compiled."""
-    judging.STEADY_SECONDS = 0.0
+    judging.CALM_SECONDS = 0.0
     for make in STATUSES.values():
         flambeau.reset()
         print(json.dumps(judge(stepping(make))))
@@ -91,6 +91,25 @@ def test_what_a_workload_is_judged(tmp_path):
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["status"] for row in rows] == list(STATUSES), rows
     assert {row["versions"]["torch"] for row in rows} == {torch.__version__}
+
+
+def test_steps_are_timed_once_nothing_is_compiled_or_decided(monkeypatch):
+    known = itertools.chain([(1, 0), (1, 0), (2, 0), (2, 1)], itertools.repeat((2, 1)))
+    blocks = []
+
+    def block(eager, ours, seed, steps):
+        blocks.append((seed, steps))
+        return 2.0 * steps, 1.0 * steps
+
+    monkeypatch.setattr(judging, "_decided", lambda: next(known))
+    monkeypatch.setattr(judging, "_block", block)
+    monkeypatch.setattr(judging, "CALM_STEPS", 10 * judging.BLOCK)
+    row = judging._steady(None, None)
+    assert row == {"eager_ms": 2000.0, "ms": 1000.0, "graphs_end": 2}
+    steps = [steps for _, steps in blocks]
+    assert steps == [judging.BLOCK] * (3 + 10) + [1] * judging.STEADY_ROUNDS
+    begun = list(itertools.accumulate(steps, initial=judging.STEPS))
+    assert [seed for seed, _ in blocks] == begun[:-1]
 
 
 def test_a_library_that_is_absent():

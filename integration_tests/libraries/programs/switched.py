@@ -297,14 +297,15 @@ def lightning_trainer_fit(compile: Compile) -> Program:
     turn, done = threading.Semaphore(0), threading.Semaphore(0)
 
     class InTurn(lightning.Callback):
-        """The steps of one run, which goes on in a thread of its own, one by one."""
+        """The steps of one run, which goes on in a thread of its own, one by one: it waits before
+        each, and nothing of it runs beside what the others do."""
 
         def on_train_batch_start(self, *_: Any) -> None:
+            done.release()
             turn.acquire()
 
         def on_train_batch_end(self, trainer: Any, owner: Any, outputs: Any, *_: Any) -> None:
             self.loss = outputs["loss"].detach()
-            done.release()
 
     class Rows(torch.utils.data.IterableDataset[Any]):
         def __iter__(self) -> Iterator[Any]:
@@ -317,14 +318,18 @@ def lightning_trainer_fit(compile: Compile) -> Program:
              "enable_model_summary": False, "accelerator": "cpu"}  # fmt: skip
     trainer = lightning.Trainer(max_epochs=1, max_steps=-1, callbacks=[watch], **quiet)
     loader = torch.utils.data.DataLoader(Rows(), batch_size=4)
-    threading.Thread(target=trainer.fit, args=(module, loader), daemon=True).start()
+
+    def wait() -> None:
+        if not done.acquire(timeout=100):
+            raise TimeoutError("the run has ended")
 
     def step() -> torch.Tensor:
         turn.release()
-        if not done.acquire(timeout=100):
-            raise TimeoutError("the run has ended")
+        wait()
         return watch.loss
 
+    threading.Thread(target=trainer.fit, args=(module, loader), daemon=True).start()
+    wait()
     return Program(step, getattr(module, "_orig_mod", module))
 
 

@@ -467,25 +467,13 @@ evaluate_known(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreter
     }
 }
 
-/* Calls a method of a trial with the hook off. */
-static PyObject *
-call_of_trial(PyObject *object, const char *method, PyObject *argument)
-{
-    FrameCacheObject *active = swap_active(NULL);
-    PyObject *answer = argument == NULL
-                           ? PyObject_CallMethod(object, method, NULL)
-                           : PyObject_CallMethod(object, method, "O", argument);
-    Py_XDECREF(swap_active(active));
-    return answer;
-}
-
 /* A frame whose compiled form is on trial: `trial.begin()` answers None, or a turn, whose `plain`
-   says in which form the frame runs, and whose `end(finished)` is called after it. */
+   says in which form the frame runs, and whose `end(finished, result)` is called after it. */
 static PyObject *
 evaluate_tried(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
                FrameCacheObject *cache, PyObject *trial)
 {
-    PyObject *turn = call_of_trial(trial, "begin", NULL);
+    PyObject *turn = ask_trial(trial, "begin", PyTuple_New(0));
     PyObject *plain = turn == NULL || turn == Py_None
                           ? NULL
                           : PyObject_GetAttrString(turn, "plain");
@@ -503,7 +491,9 @@ evaluate_tried(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreter
                                   : evaluate_known(thread, tstate, frame, cache);
         thread->trying = 0;
         PyErr_Fetch(&type, &value, &traceback);
-        PyObject *ended = call_of_trial(turn, "end", result == NULL ? Py_False : Py_True);
+        PyObject *finished = result == NULL ? Py_False : Py_True;
+        PyObject *given = Py_BuildValue("(OO)", finished, result == NULL ? Py_None : result);
+        PyObject *ended = ask_trial(turn, "end", given);
         if (ended == NULL) {
             PyErr_WriteUnraisable(trial);
         }

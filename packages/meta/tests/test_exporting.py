@@ -401,13 +401,13 @@ def test_a_program_of_torch_is_taken_where_modules_are(tmp_path):
 def test_an_export_is_copied_with_its_tensors_and_not_pickled():
     model, x = Scaled().eval(), torch.randn(3, 4)
     exported = flambeau.export(model, x, dynamic_shapes=({0: "rows"},))
-    own = copy.deepcopy(exported)
+    own, alias = copy.deepcopy(exported), copy.copy(exported)
     with torch.no_grad():
         model.inner.weight.zero_()
-    torch.testing.assert_close(exported(x)["out"], model(x)["out"])
-    assert (
-        not torch.equal(own(x)["out"], model(x)["out"]) and own.signature() == exported.signature()
-    )
+    for each in (exported, alias):
+        torch.testing.assert_close(each(x)["out"], model(x)["out"])
+    assert not torch.equal(own(x)["out"], model(x)["out"])
+    assert own.signature() == alias.signature() == exported.signature()
     with pytest.raises(TypeError, match=r"save\(path\)"):
         pickle.dumps(exported)
 

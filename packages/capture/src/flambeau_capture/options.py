@@ -23,7 +23,7 @@ class Options:
         nothing more, with one warning, once this took so many seconds.
     never_slower: a frame whose graph ends at a break, or that fell back, is timed in both forms
         once it compiles no more; where it is slower than uncaptured by more than 5 % it runs as it
-        is. It takes ten to forty calls, of which half run uncaptured. So is one of a whole graph on
+        is. It takes ten to 120 calls, of which half run uncaptured. So is one of a whole graph on
         the CPU, if the backend is `made_for_speed`: after sixteen calls, in up to a thousand short
         ones or eighty long ones.
     nopython: a graph break is an error that names the user's line.

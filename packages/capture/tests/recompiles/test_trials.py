@@ -100,6 +100,28 @@ def test_a_frame_that_is_not_slower_stays_compiled(more):
     assert before < entry.hits - 20
 
 
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("forward", [-0.2, 0.2])
+def test_the_backward_pass_of_a_frame_in_parts_is_part_of_a_call(forward, requires_grad):
+    clock, backward = Clock(1.0, forward), -4 * forward
+    fn = tried(broken, clock)
+    x = torch.ones(2, requires_grad=requires_grad)
+    for _ in range(60):
+        graphs = clock.now
+        y = fn(x)
+        clock.now += backward if clock.now - graphs != pytest.approx(2.0) else 0.0
+    slower = (backward if requires_grad else forward) > 0
+    assert [text.count("runs as it is") for text in compiler_of(fn).records.settled] == [1] * slower
+    assert y.requires_grad == requires_grad
+
+
+def test_short_calls_are_tried_more_often():
+    clock = Clock(1e-3, 0.0, (0.5, -0.5, 0.1, -0.4, 0.45, -0.2, 0.3))
+    fn = tried(broken, clock)
+    run(fn, 200)
+    assert MOST < plain_frames(fn) <= TURNS + 1
+
+
 def test_what_chance_explains_decides_nothing():
     clock = Clock(1.0, 0.0, (0.5, -0.5, 0.1, -0.4, 0.45, -0.2, 0.3))
     fn = tried(broken, clock)

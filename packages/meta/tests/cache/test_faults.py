@@ -20,9 +20,9 @@ import flambeau
 from flambeau.cache import disk
 
 PROGRAM = """
-import json, os, sys, torch
+import json, os, sys
 open(sys.argv[2], "w").write(str(os.getpid()))
-import flambeau
+import torch, flambeau
 from flambeau_capture import mark_dynamic
 records = []
 for size in (5, int(sys.argv[1])):
@@ -56,12 +56,16 @@ def run(folder, rows):
 
 def test_processes_at_once_one_of_which_is_killed(folder):
     """Each compiles for a fixed size and for an open one."""
+    killed = folder.parent / "6"
+    killed.touch()
     with ThreadPoolExecutor() as pool:
         running = [pool.submit(run, folder, rows) for rows in (6, 64, 9)]
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not list(folder.glob(".new-*")):
+        while time.monotonic() < deadline and not (
+            list(folder.glob(".new-*")) and killed.read_text()
+        ):
             time.sleep(0.01)  # until one of them writes
-        os.kill(int((folder.parent / "6").read_text()), signal.SIGKILL)
+        os.kill(int(killed.read_text()), signal.SIGKILL)
     assert [each.result().returncode for each in running] == [-signal.SIGKILL, 0, 0]
     places = [path.parent for path in folder.glob("*/??/*/digests.json")]
     assert places and all(map(intact, places))

@@ -107,9 +107,43 @@ def test_another_index_or_kind_is_refused(tmp_path):
         loaded(x.cpu())
 
 
-def test_open_sizes_are_refused_by_name(tmp_path):
-    x = torch.randn(8, 64, device="cuda")
+def spread(x):
+    return x.softmax(-1), x.mean(0), (x.mT * 2).reshape(-1)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize(("example", "others"), [(50, (2, 7, 64, 1001)), (48, (16, 160, 1024))])
+def test_open_sizes_are_of_each_call(tmp_path, dim, example, others):
+    """Sizes that are multiples of 16, as an example of such a size may have been compiled for."""
+
+    def made(size):
+        return torch.randn((size, 64) if dim == 0 else (64, size), device="cuda")
+
+    x = made(example)
+    flambeau.mark_dynamic(x, dim)
+    with torch.no_grad():
+        loaded = flambeau.load(flambeau.package(spread, x, path=tmp_path / "spread.flambeau"))
+        for size in (example, *others):
+            x = made(size)
+            unaligned = torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape)
+            for given in (x, unaligned):
+                torch.testing.assert_close(loaded(given), spread(given), rtol=1e-4, atol=1e-5)
+        with pytest.raises(ValueError, match=r"65.*the file is made for"):
+            loaded(torch.randn((example, 65) if dim == 0 else (65, example), device="cuda"))
+
+
+def test_trained_at_several_sizes_after_loading(tmp_path):
+    net, x = Net().to("cuda"), torch.randn(50, 64, device="cuda")
     flambeau.mark_dynamic(x, 0)
-    with torch.no_grad(), pytest.raises(flambeau.CannotPackage, match="constant sizes"):
-        flambeau.package(Net().cuda().eval(), x, path=tmp_path / "net.flambeau")
-    assert list(tmp_path.glob("*.flambeau")) == []
+    loaded = flambeau.load(flambeau.package(net, x, path=tmp_path / "net.flambeau"))
+    names = dict(net.named_parameters())
+    for rows in (50, 2, 7, 129):
+        x = torch.randn(rows, 64, device="cuda")
+        got, expected = loaded(x), net(x)
+        torch.testing.assert_close(got["y"], expected["y"], rtol=1e-3, atol=1e-4)
+        assert torch.equal(got["rest"][0], x.view(-1)) and got["rest"][1] == 7
+        grads = torch.autograd.grad(
+            got["y"].square().sum(), [loaded.state_dict()[n] for n in names]
+        )
+        wanted = torch.autograd.grad(expected["y"].square().sum(), list(names.values()))
+        torch.testing.assert_close(grads, wanted, rtol=1e-3, atol=1e-4)

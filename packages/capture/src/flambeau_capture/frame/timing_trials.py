@@ -6,8 +6,8 @@ twice.
 What is tried: a frame with a graph break or a fallback, by its code, a call at a time; a frame of
 one whole graph, by its entry, a few calls in a row at a time, the fewer the longer they are. Of
 these the shortest counts, as other programs' work delays it least. Where a result requires grad,
-its backward pass is part of what a call costs: what counts is the time from its beginning to that
-of the next.
+its backward pass is part of what a call of either kind costs: what counts is the time from its
+beginning to that of the next.
 
 Once the frame was called some times with nothing compiled, the forms alternate in the order of the
 Thue-Morse sequence, which repeats in no period of the program's own. After every five turns of each
@@ -36,10 +36,11 @@ SURE = 2.33
 """Standard deviations: chance explains it once in a hundred times."""
 
 CALLS, TURNS = 8, 60
-"""Of one whole graph: calls of a turn, and most turns of each form."""
+"""Calls of a turn of one whole graph; most turns of each form."""
 
 LONG, FEW, CLEAR = 5e-3, 2, 1.5
-"""Seconds of a call from which on a turn has `FEW` calls, and a trial `MOST` turns of each form."""
+"""Seconds of a call from which on a turn has at most `FEW` calls, and a trial `MOST` turns of each
+form."""
 
 Clock = Callable[[], float]
 _trials = itertools.count()
@@ -85,49 +86,72 @@ class Trial:
         self._quiet = 0
         self._number = 0
         self._fresh = {True, False}  # forms whose first call is still to come
+        self._before: Timed | None = None  # the call before, whose backward pass may go on
         self._samples = Samples()
 
     def begin(self) -> Turn | None:
         """The next call's turn; None: it is no part of the trial."""
         if not compat.can_be_timed():
+            self._before = None  # this call would be part of its time
             return None
         compat.wait_for_devices()
         if not self._lock.acquire(blocking=False):
             return None
         plain = self._quiet >= QUIET and self._number.bit_count() % 2 == 1
-        return Turn(plain, partial(self._end, plain, self.compilations(), self.clock()))
+        call = Timed(plain, self.compilations(), self.clock())
+        before, self._before = self._before, None
+        return Turn(plain, partial(self._end, call, before))
 
-    def _end(self, plain: bool, compilations: int, began: float, finished: bool) -> None:
+    def _end(self, call: Timed, before: Timed | None, finished: bool, result: Any) -> None:
         """A call is over: it has returned, or raised."""
         try:
             if finished:
                 compat.wait_for_devices()
-            seconds = self.clock() - began
-            compiled_more = self.compilations() != compilations
-            if compiled_more or not finished:
+            seconds = self.clock() - call.began
+            compiled_more = self.compilations() != call.compilations
+            decided = (
+                before is not None
+                and before.compilations == call.compilations
+                and self._note(before.plain, call.began - before.began)
+            )
+            if compiled_more or not finished or decided:
                 self._quiet = 0 if compiled_more else self._quiet
             elif self._quiet < QUIET:
                 self._quiet += 1
             else:
                 self._number += 1
-                self._note(plain, seconds)
+                if compat.requires_grad(result):
+                    self._before = call
+                else:
+                    self._note(call.plain, seconds)
         finally:
             self._lock.release()
 
-    def _note(self, plain: bool, seconds: float) -> None:
+    def _note(self, plain: bool, seconds: float) -> bool:
+        """Whether that decides it."""
         if plain in self._fresh:  # caches are cold in the first call of a form
             self._fresh.discard(plain)
-            return
+            return False
         found = self._samples.verdict(plain, seconds)
         if found is not None:
             self._decide(TrialVerdict(self.function, *found, because=self.because))
+        return found is not None
+
+
+class Timed(NamedTuple):
+    """A call: its form, what was compiled when it began, and when that was."""
+
+    plain: bool
+    compilations: int
+    began: float
 
 
 class Turn(NamedTuple):
-    """One call of a frame on trial, in one of its forms; `end` takes whether it has returned."""
+    """One call of a frame on trial, in one of its forms; `end` takes whether it has returned, and
+    what."""
 
     plain: bool
-    end: Callable[[bool], None]
+    end: Callable[[bool, Any], None]
 
 
 class EntryTrial:
@@ -140,7 +164,7 @@ class EntryTrial:
         self._quiet = 0
         self._number = 11 * next(_trials)  # trials side by side do not go in step
         self._long = False
-        self._samples = Samples(TURNS)
+        self._samples = Samples()
 
     def begin(self) -> int:
         """Of how many calls the next turn is, 0 for none; of the original where it is negative."""
@@ -162,7 +186,7 @@ class EntryTrial:
         elif self._quiet < QUIET:
             self._quiet += 1
             if not self._long and LONG < whole < math.inf:
-                self._long, self._samples = True, Samples(MOST, CLEAR)
+                self._long, self._samples = True, Samples(CLEAR)
         else:
             self._number += 1
             found = None if math.isinf(whole) else self._samples.verdict(plain, whole)
@@ -174,8 +198,8 @@ class Samples:
     """Seconds by form. clear: the other form is no further tried that takes so many times as long
     as the compiled one."""
 
-    def __init__(self, most: int = MOST, clear: float = math.inf) -> None:
-        self._most, self._clear = most, clear
+    def __init__(self, clear: float = math.inf) -> None:
+        self._clear = clear
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
 
     def verdict(self, plain: bool, seconds: float) -> tuple[float, float, bool] | None:
@@ -189,8 +213,9 @@ class Samples:
         if len(self._seconds[plain]) > count or count % ROUND:
             return None
         sure = certainty(compiled, [MARGIN * each for each in as_it_is])
-        if abs(sure) > SURE or count >= self._most:
-            return median(compiled), median(as_it_is), sure > SURE
+        known = median(compiled), median(as_it_is)
+        if abs(sure) > SURE or count >= (MOST if min(known) > LONG else TURNS):
+            return *known, sure > SURE
         return None
 
 

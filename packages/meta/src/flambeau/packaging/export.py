@@ -189,6 +189,9 @@ class Exported(Shown, exporting.Exported):
         archive.write(target, KIND, {"torch": torch.__version__}, files)
         return target
 
+    def __copy__(self) -> Exported:
+        return replace(self)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Exported:
         return replace(self, graph_module=copy.deepcopy(self.graph_module, memo))
 

@@ -141,10 +141,16 @@ def _innermost(function: Any) -> tuple[Any, CellType | None]:
     def home(function: Any) -> str:
         return str(getattr(function, "__globals__", {}).get("__name__", "torch")).partition(".")[0]
 
+    def contents(cell: CellType) -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:  # the library has yet to fill it
+            return None
+
     cell = None
     while home(function) not in _NO_LIBRARIES:
         inner = getattr(function, "__wrapped__", None)
-        holding = (each for each in function.__closure__ or () if each.cell_contents is inner)
+        holding = (each for each in function.__closure__ or () if contents(each) is inner)
         if inner is None or (found := next(holding, None)) is None:
             break
         function, cell = inner, found
