@@ -427,3 +427,17 @@ def test_a_result_shares_what_numpys_does(capture, name, write):
         found += [[*call(given), given]]
     for ours, theirs in zip(*found):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("divisor", [3.0, -3.0, np.inf, -np.inf, 0.0])
+@pytest.mark.parametrize("name", ["remainder", "mod", "fmod", "floor_divide"])
+def test_zeros_of_quotients_have_numpys_signs(capture, name, divisor):
+    fn = getattr(np, name)
+    given = np.array([-6.0, -4, -3, -0.0, 0.0, 3, 4, 6])
+    with np.errstate(all="ignore"):
+        ours, theirs = (
+            run(given) for run in (capture(lambda a: fn(a, divisor)), lambda a: fn(a, divisor))
+        )
+    np.testing.assert_array_equal(ours, theirs)
+    shown = ~np.isnan(theirs)
+    np.testing.assert_array_equal(np.signbit(ours)[shown], np.signbit(theirs)[shown])

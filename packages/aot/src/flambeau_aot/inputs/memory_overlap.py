@@ -13,7 +13,7 @@ the largest stride down: what the smaller ones can still reach leaves few to try
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,23 +228,22 @@ def _search(distance: int, ranges: Sequence[_Range], left: list[int], nonzero: b
     return False
 
 
-def in_anothers_memory(written: Iterable[int], tensors: Sequence[Any]) -> tuple[int, int] | None:
+def in_anothers_memory(
+    written: Collection[int], others: Iterable[int], tensors: Sequence[Any]
+) -> tuple[int, int] | None:
     """A place among `written`, and another one, of two storages over the same memory: one of them
     was made over the memory of NumPy or of another library, as torch never does itself."""
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    plain = {at: each for at, each in enumerate(tensors) if type(each) in kinds}
     storages = {
-        at: each.untyped_storage() for at, each in plain.items() if each.device.type == "cpu"
+        at: tensors[at].untyped_storage()
+        for at in {*written, *others}
+        if type(tensors[at]) in (torch.Tensor, torch.nn.Parameter) and tensors[at].is_cpu
     }
-    foreign = {at for at, each in storages.items() if not each.resizable() and each.nbytes()}
-    if not foreign:
-        return None
-    for place in storages.keys() & set(written):
+    foreign = {at for at, each in storages.items() if not each.resizable()}
+    for place in storages.keys() & written if foreign else ():
         mine = storages[place]
         for at in storages if place in foreign else foreign:
             start, length = storages[at].data_ptr() - mine.data_ptr(), storages[at].nbytes()
-            other = storages[at]._cdata != mine._cdata
-            if other and -length < start < mine.nbytes() and length:
+            if storages[at]._cdata != mine._cdata and length and -length < start < mine.nbytes():
                 return place, at
     return None
 

@@ -225,7 +225,7 @@ def _refuse_overlapping_writes(effects: Effects) -> None:
     for storage, group in by_storage.items():
         if len(group) > 1 and written & set(group):
             raise WritesOverlap(storage)
-    shared = in_anothers_memory(written, effects.primals)
+    shared = in_anothers_memory(written, range(len(effects.primals)), effects.primals)
     if shared is not None:
         raise refusal("AO0009", positions=sorted(shared))
 

@@ -181,13 +181,14 @@ def _no_overlap(
             and owners.setdefault(storage_key(primals[index]), index) != index
         ):
             _raise_shared(index)
-    for index in range(len(primals)) if others is None else others:
+    beside = range(len(primals)) if others is None else others
+    for index in beside:
         tensor = primals[index]
         if isinstance(tensor, torch.Tensor) and tensor.numel():
             owner = owners.get(storage_key(tensor), index)
             if owner != index:
                 _raise_shared(owner)
-    shared = in_anothers_memory(written, primals)
+    shared = in_anothers_memory(written, beside, primals)
     if shared is not None:
         _raise_shared(shared[0])
 

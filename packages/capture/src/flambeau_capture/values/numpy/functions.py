@@ -94,10 +94,10 @@ def _ask(
     tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs, tensors: bool = False
 ) -> Any:
     plain, named = _all_plain(args, kwargs, tensors)
-    return _asked(fn, plain, named, "error" if tensors else "ignore")
+    return _answer(fn, plain, named, "error" if tensors else "ignore")
 
 
-def _asked(
+def _answer(
     fn: Callable[..., Any],
     plain: list[Any],
     named: dict[str, Any],
@@ -278,6 +278,8 @@ def _by_element(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     dtype = TORCH_DTYPES[found]
     given = [_element(tx, arg, dtype) for arg in args]
     result = graph_call(tx, "call_function", target, given, {})
+    if name == "remainder":  # zeros too have the sign of the divisor
+        result = graph_call(tx, "call_function", torch.copysign, [result, given[1]], {})
     return _like(tx, expected, result, _name(fn))
 
 
@@ -300,7 +302,7 @@ def _translated(tx: Tracer, fn: Any, give: Give, args: Args, kwargs: Kwargs) -> 
     torch does, which strides decide."""
     _assume_unwatched(tx)
     plain, named = _all_plain(args, kwargs)
-    expected = _asked(fn, plain, named)
+    expected = _answer(fn, plain, named)
     for value, sample in zip(args, plain):
         if isinstance(value, Array) and expected is sample:
             return value
