@@ -157,3 +157,32 @@ def test_an_expanded_number_has_strides_of_zero(sizes: tuple[int, ...]) -> None:
         aot.aot_function(program, aot.run_as_is)(x), program(x), strict=True
     ):
         assert torch.equal(found, expected) and found.stride() == expected.stride()
+
+
+ARRAYS = {
+    "the same": lambda base: (base, torch.from_numpy(base.numpy())),
+    "a part": lambda base: (base, torch.from_numpy(base.numpy()[1:])),
+    "two parts": lambda base: tuple(torch.from_numpy(base.numpy()[at:]) for at in (0, 1)),
+    "apart": lambda base: tuple(torch.from_numpy(base.numpy()[at : at + 2]) for at in (0, 2)),
+}
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize("pair", ARRAYS)
+def test_of_storages_over_the_memory_of_an_array(pair, earlier) -> None:
+    """Storages that are not one, over the same memory, are refused, in a later call too."""
+
+    def fn(a, b):
+        a.add_(1)
+        return b * 2
+
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    if earlier:
+        compiled(*(each.clone() for each in ARRAYS[pair](torch.arange(4.0))))
+    expected, into, _ = outcome(lambda x: fn(*ARRAYS[pair](x)), torch.arange(4.0))
+    given, changed, refusal = outcome(lambda x: compiled(*ARRAYS[pair](x)), torch.arange(4.0))
+    if pair == "apart":
+        assert torch.equal(given, expected) and torch.equal(changed, into)
+    else:
+        assert isinstance(refusal, aot.Unsupported), refusal
+        assert refusal.id == "AO0009"

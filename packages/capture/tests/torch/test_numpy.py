@@ -27,7 +27,6 @@ SHAPES = [
     lambda a: np.stack([a, a]),
     lambda a: np.swapaxes(a, 0, 1),
     lambda a: np.moveaxis(a, 0, -1),
-    lambda a: np.flip(a, 1),
     lambda a: np.tril(a),
     lambda a: np.broadcast_to(a, (4, 2, 3)),
     lambda a: a.astype(np.int32),
@@ -379,3 +378,66 @@ def test_what_numpy_knows_warns_as_often_as_eager(capture):
 
     ours = capture(program)
     assert [said(ours) for _ in range(3)] == [said(program)] * 3
+
+
+OF_ITS_ARGUMENT = {  # what NumPy gives for an argument: that itself, a view of it, or a copy
+    "sort": lambda a: a.sort(),
+    "sort(axis)": lambda a: a.sort(axis=0),
+    "np.sort": lambda a: np.sort(a, 0),
+    "flip": lambda a: np.flip(a, 0),
+    "astype": lambda a: a.astype(np.float32, copy=False),
+    "astype of another": lambda a: a.astype(np.float64, copy=False),
+    "squeeze": lambda a: a.squeeze(),
+    "atleast_2d": lambda a: np.atleast_2d(a),
+    "contiguous": lambda a: np.ascontiguousarray(a),
+    "contiguous of T": lambda a: np.ascontiguousarray(a.T),
+    "array": lambda a: np.array(a),
+    "ravel": lambda a: a.ravel(),
+    "ravel of T": lambda a: a.T.ravel(),
+    "flatten": lambda a: a.flatten(),
+    "moveaxis": lambda a: np.moveaxis(a, 0, 1),
+    "einsum": lambda a: np.einsum("ij->ji", a),
+    "tril": lambda a: np.tril(a),
+}
+
+
+def rewritten(a, result):
+    if result is not None:
+        result[...] = result + 10
+
+
+WRITES = {
+    "result": rewritten,
+    "argument": lambda a, result: a.__setitem__(0, 20.0),
+    "none": lambda a, result: None,
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("name", OF_ITS_ARGUMENT)
+def test_a_result_shares_what_numpys_does(capture, name, write):
+    def fn(a):
+        result = OF_ITS_ARGUMENT[name](a)
+        WRITES[write](a, result)
+        return result, a * 1, result is a
+
+    found = []
+    for call in (fn, capture(fn)):
+        given = data(torch.float32).numpy().copy()
+        found += [[*call(given), given]]
+    for ours, theirs in zip(*found):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("divisor", [3.0, -3.0, np.inf, -np.inf, 0.0])
+@pytest.mark.parametrize("name", ["remainder", "mod", "fmod", "floor_divide"])
+def test_zeros_of_quotients_have_numpys_signs(capture, name, divisor):
+    fn = getattr(np, name)
+    given = np.array([-6.0, -4, -3, -0.0, 0.0, 3, 4, 6])
+    with np.errstate(all="ignore"):
+        ours, theirs = (
+            run(given) for run in (capture(lambda a: fn(a, divisor)), lambda a: fn(a, divisor))
+        )
+    np.testing.assert_array_equal(ours, theirs)
+    shown = ~np.isnan(theirs)
+    np.testing.assert_array_equal(np.signbit(ours)[shown], np.signbit(theirs)[shown])

@@ -70,3 +70,24 @@ def test_results_are_inference_tensors_and_require_grad_as_in_eager(seed: int) -
         compiled = flambeau.compile(program, backend="aot_eager")
         assert observed(compiled, grad, outside) == observed(program, grad, outside)
         assert not flambeau.report(compiled).faults
+
+
+VIEWS = {
+    "view": lambda x: x.view(-1) * 2,
+    "view alone": lambda x: x.view(-1),
+    "transposed": lambda x: (x.t() @ x, x.t()),
+    "detached": lambda x: x.detach() + 1,
+    "of a result": lambda x: (x * 2)[0],
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_arguments_are_compiled(name: str, grad: bool) -> None:
+    program = torch.inference_mode()(VIEWS[name])
+    x = torch.arange(6.0).view(2, 3).requires_grad_(grad)
+    compiled = flambeau.compile(lambda x: program(x), backend="aot_eager", fullgraph=True)
+    for found, wanted in zip(compiled(x), program(x), strict=True):
+        assert torch.equal(found, wanted)
+        assert found.is_inference() == wanted.is_inference()
+        assert found.requires_grad == wanted.requires_grad

@@ -16,6 +16,10 @@ from typing import Any, cast
 
 import torch
 
+enter_inference = torch.autograd.grad_mode._enter_inference_mode
+exit_inference = torch.autograd.grad_mode._exit_inference_mode
+set_grad_enabled = torch._C._set_grad_enabled
+
 
 def without_modes() -> Any:
     """Context in which no dispatch mode sees an operator."""

@@ -13,7 +13,7 @@ the largest stride down: what the smaller ones can still reach leaves few to try
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,6 +226,26 @@ def _search(distance: int, ranges: Sequence[_Range], left: list[int], nonzero: b
         if _search(distance - step * difference, rest, left, nonzero and not difference):
             return True
     return False
+
+
+def in_anothers_memory(
+    written: Collection[int], others: Iterable[int], tensors: Sequence[Any]
+) -> tuple[int, int] | None:
+    """A place among `written`, and another one, of two storages over the same memory: one of them
+    was made over the memory of NumPy or of another library, as torch never does itself."""
+    storages = {
+        at: tensors[at].untyped_storage()
+        for at in {*written, *others}
+        if type(tensors[at]) in (torch.Tensor, torch.nn.Parameter) and tensors[at].is_cpu
+    }
+    foreign = {at for at, each in storages.items() if not each.resizable()}
+    for place in storages.keys() & written if foreign else ():
+        mine = storages[place]
+        for at in storages if place in foreign else foreign:
+            start, length = storages[at].data_ptr() - mine.data_ptr(), storages[at].nbytes()
+            if storages[at]._cdata != mine._cdata and length and -length < start < mine.nbytes():
+                return place, at
+    return None
 
 
 def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:

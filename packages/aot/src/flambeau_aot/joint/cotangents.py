@@ -116,7 +116,8 @@ class Dependence:
                     others = [
                         x if s and not s & known else None for x, s in zip(given, sets, strict=True)
                     ]
-                    if all(x is None for x in others) or node(*others)[at] is None:
+                    alone = node(*others) if any(x is not None for x in others) else None
+                    if (alone[at] if isinstance(alone, tuple) else alone) is None:
                         continue
                 if known != own:
                     self.note(value, own)

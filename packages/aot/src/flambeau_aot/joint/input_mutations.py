@@ -26,7 +26,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.inputs.binding import SyntheticBaseView, WritesOverlap
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
-from flambeau_aot.inputs.memory_overlap import repeats, steps_from
+from flambeau_aot.inputs.memory_overlap import in_anothers_memory, repeats, steps_from
 from flambeau_aot.intercept.input_attributes import Hook
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.refusals import refusal
@@ -225,6 +225,9 @@ def _refuse_overlapping_writes(effects: Effects) -> None:
     for storage, group in by_storage.items():
         if len(group) > 1 and written & set(group):
             raise WritesOverlap(storage)
+    shared = in_anothers_memory(written, range(len(effects.primals)), effects.primals)
+    if shared is not None:
+        raise refusal("AO0009", positions=sorted(shared))
 
 
 def refuse_new_leaves(effects: Effects) -> None:

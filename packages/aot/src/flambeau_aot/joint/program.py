@@ -20,8 +20,11 @@ from flambeau_aot._torch_compat import (
     DATA_DEPENDENT_ERRORS,
     FakeTensor,
     FakeTensorMode,
+    enter_inference,
     environment_of,
+    exit_inference,
     sequence_number,
+    set_grad_enabled,
 )
 from flambeau_aot.errors import AotError, is_refusal
 from flambeau_aot.joint.dispatch_mode import ASSERTION, JointTracer
@@ -163,6 +166,11 @@ def _interpret(
         try:
             if node.target is ASSERTION:  # a condition has no truth while it is traced
                 tracer.assertion(*given)
+            elif node.target is enter_inference:  # the caller's results get the mode; its guard
+                values[node] = torch.is_grad_enabled()  # would bring back this thread's modes
+                set_grad_enabled(not given[0])
+            elif node.target is exit_inference:
+                set_grad_enabled(*given)
             elif node.op == "call_function":
                 values[node] = node.target(*given, **named)  # type: ignore[operator]
             elif node.op == "call_method":

@@ -18,6 +18,7 @@ import torch
 
 from flambeau_aot._torch_compat import base_of, lie_at, storage_key
 from flambeau_aot.errors import AliasingChanged, AotError
+from flambeau_aot.inputs.memory_overlap import in_anothers_memory
 from flambeau_aot.inputs.synthetic_bases import base_for
 from flambeau_aot.runtime.unneeded_derivatives import none_of_a_user
 from flambeau_aot.runtime_plan import RuntimePlan
@@ -180,12 +181,16 @@ def _no_overlap(
             and owners.setdefault(storage_key(primals[index]), index) != index
         ):
             _raise_shared(index)
-    for index in range(len(primals)) if others is None else others:
+    beside = range(len(primals)) if others is None else others
+    for index in beside:
         tensor = primals[index]
         if isinstance(tensor, torch.Tensor) and tensor.numel():
             owner = owners.get(storage_key(tensor), index)
             if owner != index:
                 _raise_shared(owner)
+    shared = in_anothers_memory(written, beside, primals)
+    if shared is not None:
+        _raise_shared(shared[0])
 
 
 def _raise_shared(index: int) -> None:

@@ -12,10 +12,11 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from flambeau_capture._torch_compat import same_memory
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
@@ -31,6 +32,7 @@ from flambeau_capture.values.numpy.tables import (
     OTHERS,
     REDUCTIONS,
     Give,
+    by_shape,
 )
 from flambeau_capture.values.tensors.graph_calls import graph_call, tensor_call
 from flambeau_capture.values.tensors.tensor import TensorValue
@@ -92,8 +94,17 @@ def _ask(
     tx: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs, tensors: bool = False
 ) -> Any:
     plain, named = _all_plain(args, kwargs, tensors)
+    return _answer(fn, plain, named, "error" if tensors else "ignore")
+
+
+def _answer(
+    fn: Callable[..., Any],
+    plain: list[Any],
+    named: dict[str, Any],
+    warn: Literal["error", "ignore"] = "ignore",
+) -> Any:
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("error" if tensors else "ignore")
+        warnings.simplefilter(warn)
         try:
             return fn(*plain, **named)
         except Exception as error:
@@ -213,7 +224,13 @@ def _called(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         if len(args) == 1 and isinstance(args[0], TensorValue | Array):
             first = args[0] if isinstance(args[0], Array) else from_tensor(args[0])
             assert isinstance(first, Array)
-            return _copied(tx, first) if name == "array" else first
+            if name == "array":
+                return _copied(tx, first)
+            if name == "ascontiguousarray" and first.known is None:
+                held = first.tensor(tx)
+                if not held.fake.is_contiguous():
+                    return Array(tensor_call(tx, "call_method", "contiguous", [held]))
+            return first
     if ours and name in OTHERS and args:
         return _translated(tx, fn, OTHERS[name], args, kwargs)
     raise Break("FB0003", f"{_name(fn)} on {[arg.describe() for arg in args]}")
@@ -261,6 +278,8 @@ def _by_element(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     dtype = TORCH_DTYPES[found]
     given = [_element(tx, arg, dtype) for arg in args]
     result = graph_call(tx, "call_function", target, given, {})
+    if name == "remainder":  # zeros too have the sign of the divisor
+        result = graph_call(tx, "call_function", torch.copysign, [result, given[1]], {})
     return _like(tx, expected, result, _name(fn))
 
 
@@ -279,9 +298,21 @@ def _element(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
 
 
 def _translated(tx: Tracer, fn: Any, give: Give, args: Args, kwargs: Kwargs) -> Value:
+    """NumPy says too whether the result is an argument, or a view of one; of a change of shape
+    torch does, which strides decide."""
     _assume_unwatched(tx)
-    expected = _ask(tx, fn, args, kwargs)
-    return _like(tx, expected, give(TorchEquivalent(tx, expected), args, kwargs), _name(fn))
+    plain, named = _all_plain(args, kwargs)
+    expected = _answer(fn, plain, named)
+    for value, sample in zip(args, plain):
+        if isinstance(value, Array) and expected is sample:
+            return value
+    found = give(TorchEquivalent(tx, expected), args, kwargs)
+    for value, sample in zip(args, plain):
+        if give is by_shape or not isinstance(value, Array) or not _shares(expected, sample):
+            continue
+        if not isinstance(found, TensorValue) or not same_memory(found.fake, value.tensor(tx).fake):
+            raise Break("FB0003", f"{_name(fn)} gives a view, which torch copies")
+    return _like(tx, expected, found, _name(fn))
 
 
 class TorchEquivalent:
@@ -391,6 +422,9 @@ class Array(ArrayValue):
             if self.known is not None:
                 self.tensor(tx)
             return _translated(tx, fn, METHODS[name], [self, *args], kwargs)
+        if name == "sort":  # the method writes, the function of the name does not
+            self.set_item(tx, Constant(Ellipsis), call(tx, np.sort, [self, *args], kwargs))
+            return Constant(None)
         if hasattr(np, name) and name in OTHERS:
             return call(tx, getattr(np, name), [self, *args], kwargs)
         raise Break("FB0003", f"method {name} of {self.describe()}")

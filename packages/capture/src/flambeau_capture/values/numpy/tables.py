@@ -144,7 +144,7 @@ def _joined(target: Any, torch_: TorchEquivalent, args: Args, kwargs: Kwargs) ->
     return torch_.call(target, parts, axis)
 
 
-def _shaped(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
+def by_shape(torch_: TorchEquivalent, args: Args, kwargs: Kwargs) -> Value:
     """Whatever the arguments were, NumPy has said which shape it comes to (in C order)."""
     if "order" in kwargs or not hasattr(torch_.expected, "shape"):
         raise Break("FB0003", "a shape in another order, or several")
@@ -251,16 +251,16 @@ REDUCTIONS: dict[str, Give] = {
 }  # fmt: skip
 
 METHODS: dict[str, Give] = {
-    "reshape": _shaped, "ravel": _shaped, "squeeze": _shaped,
-    "flatten": lambda torch_, args, kwargs: torch_.call("clone", _shaped(torch_, args, kwargs)),
+    "reshape": by_shape, "ravel": by_shape, "squeeze": by_shape,
+    "flatten": lambda torch_, args, kwargs: torch_.call("clone", by_shape(torch_, args, kwargs)),
     "transpose": _transposed, "astype": _cast_to,
     "swapaxes": _plainly("swapaxes", ("axis1", "axis2")),
 }  # fmt: skip
 
 OTHERS: dict[str, Give] = {
     **REDUCTIONS,
-    "reshape": _shaped, "ravel": _shaped, "squeeze": _shaped, "expand_dims": _shaped,
-    "atleast_1d": _shaped, "atleast_2d": _shaped, "transpose": _transposed,
+    "reshape": by_shape, "ravel": by_shape, "squeeze": by_shape, "expand_dims": by_shape,
+    "atleast_1d": by_shape, "atleast_2d": by_shape, "transpose": _transposed,
     "swapaxes": _plainly("swapaxes", ("axis1", "axis2")),
     "moveaxis": _plainly("moveaxis", ("source", "destination")),
     "concatenate": _joined(torch.cat), "stack": _joined(torch.stack),
