@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -198,10 +199,28 @@ _REFLECTED = frozenset(
 
 def evaluate(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a pure function now; what it raises is raised in the program."""
+    if _is_long((getattr(fn, "__self__", None), *args, *kwargs.values()), fn is int):
+        asked = sys.get_int_max_str_digits
+        tx.guard(ConstantSource(asked, asked.__name__), "ANSWER", asked())
     try:
         return fn(*args, **kwargs)
     except Exception as error:
         tx.raise_as_python(error)
+
+
+def _is_long(value: Any, texts: bool) -> bool:
+    """Whether it is, or has, a number that is text only by leave of the process's limit; the text
+    of one, where texts are asked about."""
+    if isinstance(value, tuple | list):
+        return any(_is_long(item, texts) for item in value)
+    if isinstance(value, dict):
+        return any(_is_long([*pair], texts) for pair in value.items())
+    if isinstance(value, str | bytes):
+        return texts and len(value) > _DIGITS
+    return isinstance(value, int) and value.bit_length() > 3 * _DIGITS
+
+
+_DIGITS = sys.int_info.str_digits_check_threshold  # a number of this many is text in any case
 
 
 def one_object(tx: Tracer, left: Constant, right: Constant) -> bool:
