@@ -240,7 +240,8 @@ class ClassValue(SpecialMethods):
     def replay(self, writer: Any) -> None:
         for name, value in self.written.items():
             if name == "__slotnames__":
-                writer.do(copyreg._slotnames, [Constant(self.python_class)])
+                names_slots = copyreg._slotnames  # type: ignore[attr-defined]
+                writer.do(names_slots, [Constant(self.python_class)])
                 continue
             writer.do(setattr, [Constant(self.python_class), Constant(name), value])
 
