@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -199,25 +199,31 @@ _REFLECTED = frozenset(
 
 def evaluate(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a pure function now; what it raises is raised in the program."""
-    if _is_long((getattr(fn, "__self__", None), *args, *kwargs.values()), fn is int):
-        asked = sys.get_int_max_str_digits
-        tx.guard(ConstantSource(asked, asked.__name__), "ANSWER", asked())
+    if _has_long([getattr(fn, "__self__", None), *args, *kwargs.values()], texts=fn is int):
+        limit = sys.get_int_max_str_digits
+        tx.guard(ConstantSource(limit, limit.__name__), "ANSWER", limit())
     try:
         return fn(*args, **kwargs)
     except Exception as error:
         tx.raise_as_python(error)
 
 
-def _is_long(value: Any, texts: bool) -> bool:
-    """Whether it is, or has, a number that is text only by leave of the process's limit; the text
-    of one, where texts are asked about."""
-    if isinstance(value, tuple | list):
-        return any(_is_long(item, texts) for item in value)
-    if isinstance(value, dict):
-        return any(_is_long([*pair], texts) for pair in value.items())
-    if isinstance(value, str | bytes):
-        return texts and len(value) > _DIGITS
-    return isinstance(value, int) and value.bit_length() > 3 * _DIGITS
+def _has_long(given: Sequence[Any], texts: bool) -> bool:
+    """Whether a number among these, or inside, is text only by leave of the process's limit, or
+    with `texts` a text is of one."""
+    pending, seen = [*given], set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, int):
+            if int.bit_length(value) > 3 * _DIGITS:
+                return True
+        elif isinstance(value, str | bytes):
+            if texts and len(value) > _DIGITS:
+                return True
+        elif type(value) in (tuple, list, dict) and id(value) not in seen:
+            seen.add(id(value))
+            pending += [*value, *value.values()] if type(value) is dict else value
+    return False
 
 
 _DIGITS = sys.int_info.str_digits_check_threshold  # a number of this many is text in any case

@@ -78,10 +78,10 @@ TEXTS = {
     "format": lambda w: format(NUMBER, ",")[:3],
     "f-string": lambda w: f"{NUMBER}"[:3],
     "f-string of repr": lambda w: f"{NUMBER!r:.3}",
-    "str.format": lambda w: f"{NUMBER:d}"[:3],
-    "str.format by name": lambda w: f"{NUMBER!s:.3}",
-    "%": lambda w: ("%d" % NUMBER)[:3],
-    "% of a tuple": lambda w: "%.3s" % (NUMBER,),
+    "str.format": lambda w: "{:d}".format(NUMBER)[:3],  # noqa: UP032
+    "str.format by name": lambda w: "{n!s:.3}".format(n=NUMBER),  # noqa: UP032
+    "%": lambda w: ("%d" % NUMBER)[:3],  # noqa: UP031
+    "% of a tuple": lambda w: "%.3s" % (NUMBER,),  # noqa: UP031
     "method": lambda w: NUMBER.__str__()[:3],
     "of a list": lambda w: str([NUMBER])[:3],
     "of a dict": lambda w: f"{ {'a': NUMBER} }"[:3],
