@@ -133,3 +133,22 @@ def test_a_derivative_that_is_not_linear_is_not_run_in_parts() -> None:
         (second,) = torch.autograd.grad(first.sum(), x)
         torch.testing.assert_close(first, x.cos() + 1)
         torch.testing.assert_close(second, 1 - x.sin())
+
+
+READ = {
+    "compared": lambda x, w: w.masked_fill(x > 0, 0.5),
+    "its sign": lambda x, w: w * x.sign(),
+    "its place": lambda x, w: w.gather(1, x.argmax(1, keepdim=True)),
+    "without history": lambda x, w: w * x.detach(),
+}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.filterwarnings("error")
+def test_an_input_is_differentiated_by_that_is_read_without_a_derivative(read: str) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> Results:
+        return x + x, READ[read](x, w) ** 3
+
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    case = ("grad",) * 3, "result", True
+    torch.testing.assert_close(outcome(compiled, *case), outcome(fn, *case))

@@ -194,6 +194,8 @@ def derivative(
                 given[index] = made = unread_input(joint, index, symbols)
                 tracer.node_of(current_value(made)).meta[UNREAD] = joint.primals[index].name
                 made.requires_grad_(index in joint.wanting)
+            elif index in joint.wanting and not given[index].requires_grad:  # it is kept separate
+                given[index] = given[index].detach().requires_grad_()
         stand_ins = [stand_in_over(given[index]) for index in own]
         outputs = _differentiable(program, plan, joint.plan.grad_mode, stand_ins, tracer)
         same = len(outputs) == len(joint.tangents)

@@ -38,6 +38,7 @@ from flambeau_capture.values.objects.exceptions import ExceptionValue
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.nn_modules import ModuleValue
 from flambeau_capture.values.objects.opaque import FrozenValue, PyModuleValue
+from flambeau_capture.values.registry import itself
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
@@ -279,6 +280,11 @@ def _instance(
         payload = payload.call_method(tx, "copy", [], {})
     refuse_del(value.cls)
     made = ObjectValue(value.cls, payload=payload)
+    stateless = (types.SimpleNamespace, collections.defaultdict)  # by `__reduce__` of their own
+    if hook is None and layout_of(value.cls) not in stateless:
+        kind = tx.wrap(value.cls, itself(value.cls))
+        assert isinstance(kind, ClassValue)
+        kind.keep_slot_names(tx)
     looked_up = _LOOKED_UP[memo is not None] if asks else ([], [])
     _ask(tx, value, looked_up[0])
     if memo is not None:

@@ -126,7 +126,7 @@ def _str(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if isinstance(args[0], SymbolValue):
             return open_text(tx, args[0], "") or Constant(str(args[0].value))
         if isinstance(args[0], Constant):
-            return Constant(str(args[0].value))
+            return Constant(evaluate(tx, str, args[0].value))
         return text_value(tx, args[0], "__str__")
     return evaluate_call(tx, str, args, kwargs)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -198,10 +199,34 @@ _REFLECTED = frozenset(
 
 def evaluate(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a pure function now; what it raises is raised in the program."""
+    if _has_long([getattr(fn, "__self__", None), *args, *kwargs.values()], texts=fn is int):
+        limit = sys.get_int_max_str_digits
+        tx.guard(ConstantSource(limit, limit.__name__), "ANSWER", limit())
     try:
         return fn(*args, **kwargs)
     except Exception as error:
         tx.raise_as_python(error)
+
+
+def _has_long(given: Sequence[Any], texts: bool) -> bool:
+    """Whether a number among these, or inside, is text only by leave of the process's limit, or
+    with `texts` a text is of one."""
+    pending, seen = [*given], set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, int):
+            if int.bit_length(value) > 3 * _DIGITS:
+                return True
+        elif isinstance(value, str | bytes):
+            if texts and len(value) > _DIGITS:
+                return True
+        elif type(value) in (tuple, list, dict) and id(value) not in seen:
+            seen.add(id(value))
+            pending += [*value, *value.values()] if type(value) is dict else value
+    return False
+
+
+_DIGITS = sys.int_info.str_digits_check_threshold  # a number of this many is text in any case
 
 
 def one_object(tx: Tracer, left: Constant, right: Constant) -> bool:

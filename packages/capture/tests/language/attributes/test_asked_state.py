@@ -70,7 +70,29 @@ def imported_from(w):
     return value
 
 
+NUMBER, DIGITS = 10**700, "1" * 700
+TEXTS = {
+    "str": lambda w: str(NUMBER)[:3],
+    "repr": lambda w: repr(NUMBER)[:3],
+    "ascii": lambda w: ascii(NUMBER)[:3],
+    "format": lambda w: format(NUMBER, ",")[:3],
+    "f-string": lambda w: f"{NUMBER}"[:3],
+    "f-string of repr": lambda w: f"{NUMBER!r:.3}",
+    "str.format": lambda w: "{:d}".format(NUMBER)[:3],  # noqa: UP032
+    "str.format by name": lambda w: "{n!s:.3}".format(n=NUMBER),  # noqa: UP032
+    "%": lambda w: ("%d" % NUMBER)[:3],  # noqa: UP031
+    "% of a tuple": lambda w: "%.3s" % (NUMBER,),  # noqa: UP031
+    "method": lambda w: NUMBER.__str__()[:3],
+    "of a list": lambda w: str([NUMBER])[:3],
+    "of a dict": lambda w: f"{ {'a': NUMBER} }"[:3],
+    "int": lambda w: int(DIGITS) % 7,
+    "int of bytes": lambda w: int(DIGITS.encode()) % 7,
+    "int by base": lambda w: int(DIGITS, 10) % 7,
+    "hexadecimal": lambda w: (hex(NUMBER)[:3], f"{NUMBER:x}"[:3]),
+}  # fmt: skip
+
 WAYS = {
+    "digits": TEXTS,
     "class": {
         "__dict__[]": lambda w: w.Kind.__dict__["own"],
         "vars[]": lambda w: vars(w.Kind)["own"],
@@ -152,6 +174,11 @@ WAYS = {
 }  # fmt: skip
 
 CHANGES = {
+    "digits": {
+        "limit": lambda w: sys.set_int_max_str_digits(640),
+        "no limit": lambda w: sys.set_int_max_str_digits(0),
+        "another limit": lambda w: sys.set_int_max_str_digits(699),
+    },
     "class": {
         "value": lambda w: setattr(w.Kind, "own", 7.0),
         "new name": lambda w: setattr(w.Kind, "fresh", 3.0),
@@ -212,6 +239,7 @@ CHANGES = {
 def process(monkeypatch):
     """Sets back what a program changes of the process, whatever it was."""
     limit, interval = sys.getrecursionlimit(), sys.getswitchinterval()
+    digits = sys.get_int_max_str_digits()
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     places = [(builtins, "oct"), (sys, "path"), (sys, "argv"), (warnings, "filters")]
     before = [(place, name, getattr(place, name)) for place, name in places]
@@ -223,6 +251,7 @@ def process(monkeypatch):
         os.environ["FLAMBEAU_ASKED"] = "first"
         sys.setrecursionlimit(limit)
         sys.setswitchinterval(interval)
+        sys.set_int_max_str_digits(digits)
         torch.set_num_threads(threads)
         torch.set_default_dtype(torch.float32)
         torch.set_float32_matmul_precision(precision)

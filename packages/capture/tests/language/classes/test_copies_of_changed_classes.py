@@ -1,6 +1,8 @@
 """Copies of instances whose class changes between the calls: of its hooks, and of its slots."""
 
+import collections
 import copy
+import types
 
 import pytest
 import torch
@@ -111,7 +113,9 @@ LOOK_UPS = {
     "raises": "def __getattr__(self, name):\n        note(name)\n        raise KeyError(name)",
 }
 COPIED = """
+import collections
 import copy
+import types
 LOG = []
 def note(name):
     if name[:2] == "__":
@@ -151,3 +155,39 @@ def test_hooks_of_a_copy_are_asked_of_the_objects_own_look_up(look_up, capture, 
             names["LOG"].clear()
     same(told[2:], told[:2])
     assert look_up not in ("passes on", "renames", "lacks") or len(backend) == 1
+
+
+KINDS = {
+    "plain": "class C: pass",
+    "slots": "class C: __slots__ = ('a',)",
+    "list": "class C(list): pass",
+    "tuple": "class C(tuple): pass",
+    "int": "class C(int): pass",
+    "set": "class C(set): pass",
+    "ordered dict": "class C(collections.OrderedDict): pass",
+    "deque": "class C(collections.deque): pass",
+    "defaultdict": "class C(collections.defaultdict): pass",
+    "namespace": "class C(types.SimpleNamespace): pass",
+    "state": "class C:\n    def __getstate__(self): return {'a': 3}",
+    "reduces": "class C:\n    def __reduce__(self): return (C, ())",
+    "copies": "class C:\n    def __copy__(self): return self",
+    "looks up": "class C:\n    def __getattr__(self, name): raise AttributeError(name)",
+}
+
+
+def _names_around(x, given, copies):
+    before = dir(given)
+    return x + 1, before, dir(copies(given)), dir(given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])
+def test_a_class_remembers_its_slots_from_its_first_copy_on(kind, copies, capture, same):
+    told = []
+    for compiled in (False, True):
+        names = {"collections": collections, "types": types}
+        exec(KINDS[kind], names)
+        given = names["C"]()
+        run = capture(_names_around) if compiled else _names_around
+        told.append([run(torch.ones(2), given, copies) for _ in range(3)])
+    same(*told)

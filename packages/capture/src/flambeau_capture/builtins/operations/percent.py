@@ -6,6 +6,7 @@ the order of the format, each as Python makes it; one that needs a number needs 
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterator
 
@@ -42,7 +43,8 @@ def percent(tx: Tracer, text: Constant, given: Value) -> Value:
 
 
 def _is_mapping(given: Value) -> bool:
-    has_items = find_in_class(given.cls, "__getitem__") is not None
+    found = find_in_class(given.cls, "__getitem__")
+    has_items = found is not None and found[0] is not collections.deque  # items by place alone
     return has_items and not issubclass(given.cls, (tuple, str))
 
 

@@ -6,6 +6,7 @@ class is identified by the object; what is read from it is guarded on the class 
 
 from __future__ import annotations
 
+import copyreg
 import enum
 import operator
 import types
@@ -230,8 +231,18 @@ class ClassValue(SpecialMethods):
         known = find_in_class(type(python_class), name) is None and not name.startswith("__")
         return plain and data and known and not trusted_class(python_class)
 
+    def keep_slot_names(self, tx: Tracer) -> None:
+        """What a first copy by `object.__reduce_ex__` leaves in the class."""
+        if "__slotnames__" not in {**vars(self.python_class), **self.written}:
+            self.written["__slotnames__"] = Constant(None)  # which `replay` does not write
+            tx.heap.changed(self)
+
     def replay(self, writer: Any) -> None:
         for name, value in self.written.items():
+            if name == "__slotnames__":
+                names_slots = copyreg._slotnames  # type: ignore[attr-defined]
+                writer.do(names_slots, [Constant(self.python_class)])
+                continue
             writer.do(setattr, [Constant(self.python_class), Constant(name), value])
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
