@@ -133,6 +133,7 @@ SHAPED: dict[str, Case] = {
     "chain_matmul": lambda x, n: torch.chain_matmul(SQUARE[:5, :3], x[:3].outer(x), x.outer(x[:4])),
     "bincount": lambda x, n: torch.bincount((x * 3).abs().long(), minlength=n),
     "bincount, weighed": lambda x, n: torch.bincount((x * 3).abs().long(), x, n),
+    "bincount of nothing, weighed": lambda x, n: torch.bincount(x[:0].long(), x[:0], n),
     **{
         f"cov by {by}": lambda x, n, by=by: torch.cov(
             x.outer(x[:3]).sin().mT,

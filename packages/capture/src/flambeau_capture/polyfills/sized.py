@@ -391,8 +391,8 @@ def chain_matmul(*matrices: Any) -> Any:
 
 def bincount(input: Any, weights: Any = None, minlength: Any = 0) -> Any:
     """With one more number, which is counted, and taken off again."""
-    if minlength < 1:
-        return NotImplemented
+    if minlength < 1 or (weights is not None and input.numel() == 0):
+        return NotImplemented  # torch looks at no weights of nothing
     last = torch.full([1], minlength - 1, dtype=input.dtype, device=input.device)
     numbers = torch.cat([input, last])
     if weights is not None:
