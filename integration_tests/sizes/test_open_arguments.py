@@ -158,20 +158,38 @@ SHAPED: dict[str, Case] = {
 }
 
 
+@pytest.mark.parametrize("correction", [1, -1])
 @pytest.mark.parametrize("weights", [[-1.0, 2, 3, 1], [0.0, 0, 0, 0], [1.0, 0, 0, 0]])
-def test_weights_that_covariance_refuses_or_warns_of_are_eagers(weights: list[float]) -> None:
-    compiled = flambeau.compile(lambda x, w: torch.cov(x, aweights=w), backend="aot_eager")
+def test_weights_that_covariance_refuses_or_warns_of_are_eagers(
+    weights: list[float], correction: int
+) -> None:
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        return torch.cov(x, correction=correction, aweights=w)
+
+    compiled = flambeau.compile(fn, backend="aot_eager")
     x = torch.randn(2, 4)
     good = torch.arange(1.0, 5.0)
-    torch.testing.assert_close(compiled(x, good), torch.cov(x, aweights=good))
+    torch.testing.assert_close(compiled(x, good), fn(x, good))
     said = []
-    for fn in (compiled, lambda x, w: torch.cov(x, aweights=w)):
+    for each in (compiled, fn):
         try:
             with warnings.catch_warnings(record=True):
-                said.append(str(fn(x, torch.tensor(weights))))
+                said.append(str(each(x, torch.tensor(weights))))
         except RuntimeError as error:
             said.append(str(error))
     assert said[0] == said[1] and flambeau.report(compiled).graphs == 1
+
+
+def test_counts_of_nothing_are_integers_whatever_their_weights() -> None:
+    def fn(x: Tensor, sized: Tensor) -> Tensor:
+        return torch.bincount(x.long(), x, sized.shape[0])
+
+    compiled = flambeau.compile(fn, backend="aot_eager")
+    for count in (4, 5, 6):
+        sized = torch.ones(count)
+        flambeau.maybe_mark_dynamic(sized, 0)
+        nothing = torch.ones(0)
+        torch.testing.assert_close(compiled(nothing, sized), fn(nothing, sized))
 
 
 def istft(x: Tensor, n: int, length: int | None = None, wide: int = 8) -> Tensor:

@@ -111,6 +111,46 @@ def test_a_class_that_gets_a_text_of_its_own(capture):
     assert ours(torch.ones(1), o)[1] == "late"
 
 
+def test_a_name_that_changes_after_the_first_call(capture):
+    class Renamed(Plain):
+        pass
+
+    def shown():
+        pass
+
+    def f(t):
+        return t + 1, repr(o), str(shown)
+
+    class Text(str):
+        pass
+
+    ours, o = capture(f), Renamed(1)
+    for name in ("first", Text("second")):
+        Renamed.__qualname__ = shown.__qualname__ = name
+        assert ours(torch.ones(1))[1:] == (repr(o), str(shown))
+
+
+TEXTS = ("super().__repr__()", "super().__str__()", "super().__format__('')",
+         "object.__repr__(self)", "object.__format__(self, '')")  # fmt: skip
+
+
+@pytest.mark.parametrize("base", ["object", "list", "int", "Exception", "threading.local"])
+@pytest.mark.parametrize("method", TEXTS)
+def test_text_of_a_base_past_the_classs_own(method, base, capture):
+    space = dict(globals())
+    exec(
+        f"class C({base}):\n    def __repr__(self): return 'own'\n"
+        f"    def shown(self): return {method}\n"
+        "given = C()\ndef f(t):\n    return t + 1, [each.shown() for each in (given, C())]",
+        space,
+    )
+    f = space["f"]
+    ours, expected = capture(f)(torch.ones(1))[1], f(torch.ones(1))[1]
+    assert [each.partition(" at ")[0] for each in ours] == [
+        each.partition(" at ")[0] for each in expected
+    ]
+
+
 MESSAGES = ("raise ValueError(f'bad {o}', n)", "raise ValueError(repr(o)) from KeyError(o)",
             "assert n > 5, f'{o!r} is bad'")  # fmt: skip
 

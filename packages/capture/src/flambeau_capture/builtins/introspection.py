@@ -267,6 +267,8 @@ def _object_delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(object.__getattribute__)
 def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     owner = _past_thread(args[0])
+    if isinstance(owner, ClassValue):
+        owner.unknown("an attribute by object's method, past those of its bases")
     read = owner.generic_get_attr if isinstance(owner, ObjectValue) else owner.get_attr
     return read(tx, constant_of(args[1]))
 

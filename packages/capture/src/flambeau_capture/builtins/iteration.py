@@ -39,7 +39,7 @@ from flambeau_capture.values.containers.dict_views import DictView
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.lists import ListValue, sort_values
 from flambeau_capture.values.containers.sequences import TupleValue, index_of
-from flambeau_capture.values.functions.builtin_functions import GETTERS, MadeGetter
+from flambeau_capture.values.functions.builtin_functions import CALLED_WITH_ONE, MadeGetter
 from flambeau_capture.values.functions.call_rules import Action, evaluate_call, handles, pure
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.functions.taken_arguments import taken
@@ -86,7 +86,7 @@ def _stand_in(original: Any, python: Any) -> None:
         if original is itertools.tee:
             for branch in made.parts():  # type: ignore[attr-defined]
                 branch.made_by = SharedItems(TEE, (), {})
-        if original in GETTERS:
+        if original in CALLED_WITH_ONE:
             return MadeGetter(made, MadeBy(original, tuple(args), dict(kwargs)))
         if isinstance(made, GeneratorValue | FunctionValue):
             made.made_by = MadeBy(original, tuple(args), dict(kwargs))

@@ -90,6 +90,9 @@ class Ordered:
         self.compare = compare
         self.obj = obj
 
+    def __call__(self, obj: Any) -> Ordered:
+        return Ordered(self.compare, obj)
+
     def __lt__(self, other: Any) -> Any:
         return _order(self, other) < 0
 

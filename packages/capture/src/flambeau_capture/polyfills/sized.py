@@ -276,7 +276,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     degrees = count - correction
     if aweights is not None and correction:
         degrees = count - correction * (weights * aweights).sum() / count
-    for least in [each >= 0 for each in given] + [degrees > 0] * bool(given):
+    for least in [each >= 0 for each in given] + [degrees > 0, count > 0] * bool(given):
         compat.CHECK_ALL_WITH(NotInGeneral, least, lambda: "weights that torch refuses or warns of")
     centred = rows - mean.unsqueeze(1)
     other = centred * weights if given else centred
@@ -393,6 +393,8 @@ def bincount(input: Any, weights: Any = None, minlength: Any = 0) -> Any:
     """With one more number, which is counted, and taken off again."""
     if minlength < 1:
         return NotImplemented
+    if input.numel() == 0:  # whose weights torch does not look at
+        return torch.zeros(minlength, dtype=torch.int64, device=input.device)
     last = torch.full([1], minlength - 1, dtype=input.dtype, device=input.device)
     numbers = torch.cat([input, last])
     if weights is not None:

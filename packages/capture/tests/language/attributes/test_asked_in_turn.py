@@ -127,3 +127,17 @@ def test_a_threads_object_is_not_copied_nor_set_past_its_thread(capture, same):
         return t + 1, rows, given.own
 
     same(capture(fn)(torch.ones(2)), fn(torch.ones(2)))
+
+
+@pytest.mark.parametrize("name", ["kept", "own", "raising", "none", "__name__"])
+def test_object_looks_a_class_up_as_an_instance(name, capture, same):
+    class Derived(Asked):
+        own = 3
+
+    def fn(t):
+        try:
+            return t + 1, object.__getattribute__(Derived, name)
+        except AttributeError as error:
+            return t + 1, str(error)
+
+    same(capture(fn)(torch.ones(2)), fn(torch.ones(2)))

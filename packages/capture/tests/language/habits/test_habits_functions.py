@@ -206,7 +206,14 @@ def keys_of_a_comparison(t):
     orders = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
     found = [order(key(a), key(b)) for order in orders for a in (1, 2) for b in (1, 2)]
     refused = [tried(lambda order=order: order(key(1), 1)) for order in orders]
-    return t + 1, found, refused, key(3).obj, max(key(1), key(4)).obj
+    shown = [(type(each).__name__, callable(each)) for each in (key, key(3))]
+    return t + 1, found, refused, key(3).obj, key(obj=3).obj, max(key(1), key(4)).obj, shown
+
+
+@HABITS.append
+def makers_of_keys(t):
+    makers = [functools.cmp_to_key(each) for each in (operator.sub, {}, lambda a, b: 0)]
+    return t + 1, [(type(each).__name__, hasattr(each, "__code__")) for each in makers]
 
 
 GRAPHS = {}

@@ -30,11 +30,11 @@ from flambeau_capture.builtins.operations.operator_tables import (
 )
 from flambeau_capture.builtins.operations.percent import percent
 from flambeau_capture.builtins.operations.sameness import (
-    _MAYBE_METHODS,
-    _METHODS,
-    _of_object,
+    MAYBE_METHODS,
+    METHODS,
     by_identity,
     compares_by_identity,
+    equals_as_object,
     identical,
     same_method,
 )
@@ -111,8 +111,8 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
                 # two accesses give two wrappers of one method, which are equal
                 return Constant((left.fn == right.fn) == (symbol == "=="))
             return Constant(identical(tx, left, right) == (symbol == "=="))
-        bound = isinstance(left, _METHODS) or isinstance(right, _METHODS)
-        if bound and all(isinstance(each, _MAYBE_METHODS) for each in (left, right)):
+        bound = isinstance(left, METHODS) or isinstance(right, METHODS)
+        if bound and all(isinstance(each, MAYBE_METHODS) for each in (left, right)):
             return Constant(same_method(tx, left, right) == (symbol == "=="))
     computed = None
     if isinstance(left, ArrayNumber) or isinstance(right, ArrayNumber):
@@ -135,7 +135,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         if found is not None:
             return found
     if symbol in ("==", "!="):
-        if isinstance(left, _METHODS):
+        if isinstance(left, METHODS):
             return Constant(same_method(tx, left, right) == (symbol == "=="))
         if not (compares_by_identity(left) and compares_by_identity(right)):
             raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
@@ -445,7 +445,7 @@ def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Va
     _, name, reflected = OPERATORS[symbol]
     if left.special(tx, name) or right.special(tx, reflected):
         return None  # they have been called
-    if symbol in ("==", "!=") and _of_object(left) and _of_object(right):
+    if symbol in ("==", "!=") and equals_as_object(left) and equals_as_object(right):
         return None
     if isinstance(right, ClassValue) and answers_for_itself(right.cls):
         return None

@@ -23,10 +23,10 @@ from flambeau_capture.values.readings import Reading
 
 def compares_by_identity(value: Value) -> bool:
     """Whether `==` on an opaque value compares identity."""
-    return not isinstance(value, OpaqueValue | MadeObject) or _of_object(value)
+    return not isinstance(value, OpaqueValue | MadeObject) or equals_as_object(value)
 
 
-def _of_object(value: Value) -> bool:
+def equals_as_object(value: Value) -> bool:
     """Whether `==` of its class is object's."""
     found = find_in_class(value.cls, "__eq__")
     return found is not None and found[0] is object
@@ -39,8 +39,8 @@ def by_identity(tx: Tracer, value: Value) -> bool:
     return isinstance(value, ClassValue | PartialValue | BuiltinValue | FunctionValue)
 
 
-_METHODS = (MethodValue, BoundMethod)
-_MAYBE_METHODS = (*_METHODS, BuiltinValue)
+METHODS = (MethodValue, BoundMethod)
+MAYBE_METHODS = (*METHODS, BuiltinValue)
 
 
 def same_method(tx: Tracer, left: Value, right: Value) -> bool:

@@ -49,14 +49,14 @@ def guard_aliases(session: SymbolicTracer) -> None:
     if len(inputs) > 1:
         session.guards.add_no_alias(tuple(inputs))
     session.guards.add_no_alias(tuple(session.identity_keys))
-    alike: dict[tuple[type, type], list[Source]] = {}
+    alike: dict[tuple[type, int], list[Source]] = {}  # by id: to hash a class may run its code
     for effect in session.heap.effects():
         if isinstance(effect, Value) and _compared(effect) is not None:
-            alike[type(effect), effect.cls] = []
+            alike[type(effect), id(effect.cls)] = []
     kinds = {kind for kind, _ in alike}
     for _, value in session.heap.known():
-        if type(value) in kinds and (type(value), value.cls) in alike:
-            alike[type(value), value.cls] += filter(None, [_compared(value)])
+        if type(value) in kinds and (type(value), id(value.cls)) in alike:
+            alike[type(value), id(value.cls)] += filter(None, [_compared(value)])
     for same in alike.values():
         if len(same) > 1 and not all(isinstance(found, ConstantSource) for found in same):
             session.guards.add_no_alias(tuple(same))

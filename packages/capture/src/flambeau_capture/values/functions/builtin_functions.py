@@ -16,6 +16,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.decode import decode
 from flambeau_capture.bytecode.flow import live_at
 from flambeau_capture.frame.function_marks import MARK, REST
+from flambeau_capture.polyfills.calling import KEY
 from flambeau_capture.resume_runtime import Continue
 from flambeau_capture.source import Attr, ConstantSource, InstanceAttr, Source
 from flambeau_capture.values.argument_errors import check_call, check_method
@@ -279,6 +280,8 @@ def wrap_rest_of_frame(tx: Tracer, obj: Continue, source: Source) -> Value:
 
 
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+#: the class of what a function of the library makes, which takes one object
+CALLED_WITH_ONE: dict[Any, type] = {**{kind: kind for kind in GETTERS}, functools.cmp_to_key: KEY}
 
 
 class GetterValue(FrozenValue):
@@ -295,21 +298,21 @@ class GetterValue(FrozenValue):
 
 
 class MadeGetter(Value):
-    """A getter that the frame makes. does: the polyfill of a call of it."""
+    """A getter, or a maker of keys, that the frame makes. does: the polyfill of a call of it."""
 
     described = "a {0.cls.__name__}"
     cls: type
 
     def __init__(self, does: Value, made_by: MadeBy) -> None:
         self.does, self.made_by = does, made_by
-        self.cls = made_by.original
+        self.cls = CALLED_WITH_ONE[made_by.original]
 
     def holds(self) -> Iterable[Value]:
         return (*self.made_by.args, *self.made_by.kwargs.values())
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if len(args) != 1 or kwargs:
-            evaluate(tx, self.cls("_"), *args, **kwargs)
+            evaluate(tx, self.made_by.original("_"), *args, **kwargs)
         return self.does.call(tx, args, kwargs)
 
     def rebuild(self, writer: Any) -> None:

@@ -199,7 +199,7 @@ class ExceptionValue(ObjectValue):
             tx.heap.changed()
             self.args = self.given = list(args)
             return Constant(None)
-        if name in ("__str__", "__repr__"):
+        if name in ("__str__", "__repr__") and not self.special(tx, name):
             return self.text(tx, name)
         if name in GROUP_METHODS and issubclass(self.cls, BaseExceptionGroup):
             return GROUP_METHODS[name](tx, self, *args, **kwargs)

@@ -19,7 +19,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.identity import is_heap_type
 from flambeau_capture.source import Attr, Called, InstanceAttr, Source, answers_attributes
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.containers.dicts import DictValue
 from flambeau_capture.values.containers.existing_containers import wrap_payload
 from flambeau_capture.values.objects.answers import ask
@@ -388,14 +388,14 @@ class ObjectValue(SpecialMethods, Instance):
             return self.get_item(tx, args[0])
         if name == "__str__" and self._is_objects(name) and self.special(tx, "__repr__"):
             return ask(tx, self, "__repr__")
+        if name == "__format__" and [constant_of(arg) for arg in args] == [""]:
+            return call_known(tx, str, "str", self)
         if self.payload is not None:
             by_class = CONTAINER_METHODS.get((self.payload.cls, name))
             if by_class is not None:
                 return by_class(self, tx, args, kwargs)
             found = self.payload.call_method(tx, name, args, kwargs)
             return self if found is self.payload else found
-        if self.special(tx, name):
-            return tx.call(class_attribute(tx, self, self.python_class, name), args, kwargs)
         self.unknown(f"method {name!r}")
 
     def _is_objects(self, name: str) -> bool:

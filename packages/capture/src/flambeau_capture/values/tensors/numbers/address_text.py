@@ -14,12 +14,13 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Local
 from flambeau_capture.values.base import Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attributes import assume_entry, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made.made_models import nothing_around
 from flambeau_capture.values.objects.made.made_objects import MadeObject
+from flambeau_capture.values.registry import wrap_known
 from flambeau_capture.values.tensors.numbers.open_text import OpenText
 
 
@@ -79,16 +80,14 @@ def is_shown_by_address(tx: Tracer, value: Value, *more: str) -> bool:
 def address_text(tx: Tracer, value: Value) -> Value:
     """str() or repr() of such a value."""
     if isinstance(value, FunctionValue):
-        parts = Constant("<function "), tx.get_attr(value, "__qualname__"), Constant(" at ")
-        found = [part for part in parts if isinstance(part, Constant)]
-        return OpenText(tx, [(part, "") for part in (*found, Address(value), Constant(">"))])
-    if isinstance(value, MadeObject):
-        begin, end = map(Constant, _around_address(value.object))
-        return OpenText(tx, [(part, "") for part in (begin, Address(value), end)])
-    assume_entry(tx, value.cls, "__module__")
-    module = getattr(value.cls, "__module__", None)
-    named = isinstance(module, str) and module != "builtins"
-    shown = f"<{module}.{value.cls.__qualname__}" if named else f"<{value.cls.__name__}"
-    return OpenText(
-        tx, [(Constant(f"{shown} object at "), ""), (Address(value), ""), (Constant(">"), "")]
-    )
+        begin, end = f"<function {constant_of(tx.get_attr(value, '__qualname__'))} at ", ">"
+    elif isinstance(value, MadeObject):
+        begin, end = _around_address(value.object)
+    else:
+        assume_entry(tx, value.cls, "__module__")
+        module = getattr(value.cls, "__module__", None)
+        named = isinstance(module, str) and module != "builtins"
+        kind = wrap_known(tx, value.cls, value.cls.__name__)
+        name = constant_of(tx.get_attr(kind, "__qualname__" if named else "__name__"))
+        begin, end = f"<{f'{module}.' if named else ''}{name} object at ", ">"
+    return OpenText(tx, [(part, "") for part in (Constant(begin), Address(value), Constant(end))])
