@@ -222,3 +222,17 @@ def spans(loop: Loop) -> tuple[tuple[range, ...], ...]:
     full, left = divmod(loop.points, sizes[1])
     boxes = [(range(full), range(sizes[1]))] if full else []
     return (*boxes, (range(full, full + 1), range(left))) if left else tuple(boxes)
+
+
+EXACT = {torch.bfloat16: 1 << 8, torch.float16: 1 << 11, torch.float32: 1 << 24}
+"""All whole numbers up to this, of either sign, are numbers of such a dtype."""
+
+
+def holds(dtype: torch.dtype, least: int, largest: int) -> bool:
+    """Whether a dtype has all whole numbers of a range, exactly."""
+    if dtype in EXACT:
+        return max(-least, largest) <= EXACT[dtype]
+    if dtype == torch.bool or dtype.is_floating_point or dtype.is_complex:
+        return dtype == torch.bool and least >= 0 and largest <= 1
+    info = torch.iinfo(dtype)
+    return info.min <= least and largest <= info.max

@@ -132,22 +132,25 @@ class Tuning:
         """Whether it was measured, so that its choices come first in a race."""
         return self.machine.name in FILES
 
+    def _multiplies(self, dtype: torch.dtype) -> bool:
+        """Whether tensor units multiply numbers of this half precision."""
+        return dtype in (torch.float16, torch.bfloat16) and self.machine.multiplies_half
+
     def widens_few(self, rows: int, inner: int, dtype: torch.dtype) -> bool:
         """Whether a few vectors are multiplied by a matrix that is widened as it is read."""
-        half = dtype in (torch.float16, torch.bfloat16) and self.machine.multiplies_half
-        return half and 1 < rows <= self.few_rows and inner >= 2 * self.widened_tiles[-1][2]
+        few = 1 < rows <= self.few_rows and inner >= 2 * self.widened_tiles[-1][2]
+        return few and self._multiplies(dtype)
 
     def unpacks_few(self, rows: int, inner: int, dtype: torch.dtype) -> bool:
         """Whether a few vectors are multiplied by a matrix that is unpacked as it is read."""
-        half = dtype in (torch.float16, torch.bfloat16) and self.machine.multiplies_half
-        return half and rows <= self.few_rows and inner >= self.packed_depth
+        few = rows <= self.few_rows and inner >= self.packed_depth
+        return few and self._multiplies(dtype)
 
     def splits_keys(self, shared: int, keys: int, width: int, dtype: torch.dtype) -> bool:
         """Whether the keys of one query, which `shared` heads have in common, are split among
         programs: two kernels of tensor units instead of sums."""
-        half = dtype in (torch.float16, torch.bfloat16) and self.machine.multiplies_half
-        block = self.key_blocks[-1][0]
-        return half and keys >= 2 * block and shared * keys * width >= self.split_keys
+        many = keys >= 2 * self.key_blocks[-1][0] and shared * keys * width >= self.split_keys
+        return many and self._multiplies(dtype)
 
 
 @dataclass(frozen=True, slots=True)

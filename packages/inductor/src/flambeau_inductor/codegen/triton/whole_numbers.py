@@ -29,14 +29,13 @@ from flambeau_inductor.ir.loops import (
     Reduce,
     Store,
     ValueId,
+    holds,
 )
 from flambeau_inductor.ir.operands import LoopBody, pruned, renumbered
 
 Range = tuple[int, int]
 """The least and the largest value of a whole number."""
 
-EXACT = {torch.bfloat16: 1 << 8, torch.float16: 1 << 11, torch.float32: 1 << 24}
-"""All whole numbers up to this, of either sign, are numbers of such a dtype."""
 BYTES = {torch.int8: (-128, 127), torch.uint8: (0, 255), torch.bool: (0, 1)}
 FACTOR = 1 << 12
 """Whole numbers up to this have at most half as many bits as float32 holds."""
@@ -60,7 +59,7 @@ def ranges_of(body: Sequence[Instr]) -> list[Range | None]:
     found: list[Range | None] = []
     for instr in body:
         made = None if isinstance(instr, Store | Check) else _range(instr, found)
-        if made is not None and not _holds(dtype_of(instr), made):
+        if made is not None and not holds(dtype_of(instr), *made):
             made = None
         found.append(made)
     return found
@@ -76,16 +75,6 @@ def conversion(instr: Instr, known: Range | None) -> str:
     if dtype not in (torch.int32, torch.int64) or known is None:
         return ""
     return "small_to_float32" if max(-known[0], known[1]) <= SMALL else ""
-
-
-def _holds(dtype: torch.dtype, numbers: Range) -> bool:
-    least, largest = numbers
-    if dtype in EXACT:
-        return max(-least, largest) <= EXACT[dtype]
-    if dtype == torch.bool or dtype.is_floating_point or dtype.is_complex:
-        return dtype == torch.bool and least >= 0 and largest <= 1
-    info = torch.iinfo(dtype)
-    return info.min <= least and largest <= info.max
 
 
 def _range(instr: Instr, found: Sequence[Range | None]) -> Range | None:

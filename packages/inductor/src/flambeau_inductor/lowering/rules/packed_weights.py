@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor.indexing import Expr, Ranges, Var, as_expr, bounds, simplify, static_sizes
+from flambeau_inductor.ir.loops import holds
 from flambeau_inductor.ir.tensors import (
     Choose,
     Index,
@@ -47,8 +48,6 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "shift_right": operator.rshift,
 }
 """What may be done to what was loaded before it is scaled."""
-EXACT = {torch.bfloat16: 1 << 8, torch.float16: 1 << 11, torch.float32: 1 << 24}
-"""Up to where whole numbers are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +244,6 @@ def _tried(element: _Element, leaf: _Element | None, number: int) -> int:
             raise _Other
     if not isinstance(value, int | float) or value != value // 1:
         raise _Other
-    if dtype in EXACT:
-        low, high = -EXACT[dtype], EXACT[dtype]
-    elif dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
-        raise _Other
-    else:
-        low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
-    if not low <= value <= high:
+    if not holds(dtype, int(value), int(value)):
         raise _Other
     return int(value)
