@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = given.families.split(",") if given.families else [*families.FAMILIES]
     if given.only:
         chosen = sorted({name.partition(":")[0] for name in given.only.split(",")})
-    warm(chosen, given.device)
+    if conditions.forks:
+        warm(chosen)
     plan = Plan(
         chosen, given.out, given.minutes, given.programs, given.seed, given.processes,
         given.backend, given.examples, given.merged, not given.no_shrink,
@@ -50,10 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(row["verdict"] in ("crash", "hang", "differs", "fault") for row in rows) else 0
 
 
-def warm(chosen: Sequence[str], device: str) -> None:
+def warm(chosen: Sequence[str]) -> None:
     """Import what every process needs, before they are forked."""
-    if device != "cpu":
-        return
     import importlib
 
     import torch
@@ -68,8 +67,7 @@ def warm(chosen: Sequence[str], device: str) -> None:
         for label in operators.labels():
             with contextlib.suppress(Exception):  # those that a build of torch has no kernel for
                 operators.samples(label)
-    # threads that derive on a GPU do not outlive a fork
-    x = torch.ones(2, requires_grad=torch.version.cuda is None)
+    x = torch.ones(2, requires_grad=True)
     for backend in ("aot_eager_prims", "inductor"):
         flambeau.compile(lambda x: x.sin() + 1, backend=backend)(x)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import json
 import os
 import select
@@ -45,6 +46,14 @@ class Conditions:
     def options(self) -> dict[str, object]:
         chosen: dict[str, object] = {"disk_cache": False}
         return chosen | ({"kernels": "triton"} if self.interpret else {})
+
+    @functools.cached_property
+    def forks(self) -> bool:
+        """Whether processes are forked from this one: not where a GPU is used, nor from a build
+        of torch for GPUs, whose threads that derive do not outlive a fork."""
+        import torch
+
+        return self.device == "cpu" and torch.version.cuda is None
 
 
 def answer(task: Task, conditions: Conditions, say: Callable[[Row], None]) -> Row:
@@ -127,7 +136,7 @@ class Worker:
     def _begin(self) -> None:
         task_reader, task_writer = os.pipe()
         row_reader, row_writer = os.pipe()
-        if self.conditions.device == "cpu":
+        if self.conditions.forks:
             self.pid = _forked(task_reader, row_writer, (task_writer, row_reader), self)
         else:
             self.pid = _spawned(task_reader, row_writer, self)
@@ -139,7 +148,7 @@ class Worker:
 
     def give(self, task: Task) -> None:
         self.task = task
-        fresh = 60.0 if not self.served and self.conditions.device != "cpu" else 0.0
+        fresh = 60.0 if not self.served and not self.conditions.forks else 0.0
         self.source: Row | None = task.get("program")
         self.eager_ended = False
         self._allow(self.conditions.limit + fresh)

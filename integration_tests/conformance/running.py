@@ -74,7 +74,7 @@ def judged(wanted: list[Construct]) -> Iterator[tuple[Construct, Program, dict[s
     for construct in wanted:
         for program in construct.programs():
             made[f"{construct.key} [{program.seed}]"] = construct, program
-    warm(["language"], "cpu")  # before the fork
+    warm(["language"])  # before the fork
     tasks = ({"label": label, "program": p.to_json()} for label, (_, p) in made.items())
     for task, row in answered(iter(tasks), 1, Conditions(limit=LIMIT)):
         yield *made[task["label"]], row

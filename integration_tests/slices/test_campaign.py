@@ -224,7 +224,7 @@ from integration_tests.campaign.__main__ import warm
 from integration_tests.campaign.program import Call, Program
 from integration_tests.campaign.serving import Conditions, answered
 import json
-warm(["language"], "cpu")
+warm(["language"])
 compiled = "import os, signal, time, torch\\nif torch.compiler.is_compiling():\\n    "
 died = "os.kill(os.getpid(), signal.SIGSEGV)"
 bodies = (compiled + died, compiled + "time.sleep(1000)", "import os, signal\\n" + died, "v = 1")
