@@ -224,6 +224,37 @@ def test_module_goes_while_the_function_stays(no_collection, backend, holder, mo
             held.owner.module = held.module
 
 
+def failing(*_, **__):
+    raise RuntimeError("cannot do this")
+
+
+FAILING = {
+    "a backend": None,
+    "capture": "flambeau_capture.frame.conversion.SymbolicTracer",
+    "aot": "flambeau_aot.compile",
+    "inductor": "flambeau_inductor.compile",
+}
+
+
+@pytest.mark.usefixtures("falls_back", "no_collection")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("holder", ["Argument", "InList", "Closure", "Attribute"])
+@pytest.mark.parametrize("failing_layer", FAILING)
+def test_a_failure_to_compile_holds_nothing_of_the_program(monkeypatch, failing_layer, holder):
+    place = FAILING[failing_layer]
+    if place is not None:
+        monkeypatch.setattr(place, failing)
+    held = HOLDERS[holder]("inductor" if place else failing)
+    held.build()
+    held.result = held.run()
+    seen = flambeau.report()
+    assert seen.fallbacks or seen.internal_errors or seen.backend_errors
+    watched = held.watched()
+    for part in PARTS:
+        drop(held, part)
+    assert [reference() for reference in watched] == [None] * len(watched)
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("fn", [lambda x: x + x, lambda x: x.sin() * 2, lambda x: x.view(-1)])

@@ -86,7 +86,8 @@ class WrongAnswer(FlambeauWarning):
 class StageFailure:
     """One graph that a stage could not compile: which stage, why, from which user lines.
 
-    is_fault: the stage failed by itself, rather than refusing the graph.
+    is_fault: the stage failed by itself, rather than refusing the graph. raised_at: file and line,
+    for the error forgets its frames where the graph runs eagerly.
     """
 
     stage: str
@@ -94,6 +95,7 @@ class StageFailure:
     error: BaseException
     user_lines: str
     is_fault: bool = False
+    raised_at: str = ""
 
     def as_fault(self) -> Fault:
         """The failure as one of the compiler itself."""

@@ -32,6 +32,7 @@ from flambeau_capture.errors import (
     ConstraintViolation,
     RecompileError,
     SizePolicyError,
+    without_frames,
 )
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
 from flambeau_capture.frame.entry_lifetimes import Lifetime
@@ -271,11 +272,12 @@ class FrameCompiler:
             if self.options.raise_internal_errors and is_fault_of_a_stage(error):
                 raise
             conversion.outcome, conversion.in_parts = "backend failed", True
+            without_frames(error)
             self.records.backend_errors.append(error)
             warn(f"{error}; {code.co_name} runs eagerly")
             return SKIP
         except SkipFrame as reason:
-            reason.__traceback__ = None  # it leads to the program's frames, which are to end
+            without_frames(reason)
             conversion.outcome = str(reason)
             conversion.in_parts = str(reason) != "nothing to compile"
             if self.options.nopython:
@@ -299,6 +301,7 @@ class FrameCompiler:
                 at = f"\n{fault.line}" if fault.line is not None else ""
                 text = f"{text}, which is a fault of flambeau-capture.{recorded}{at}"
                 raise CaptureFault(text) from error
+            without_frames(error)
             if first:
                 warn(f"{text}; it runs eagerly. This is a fault of flambeau-capture.{recorded}")
             return SKIP

@@ -49,7 +49,12 @@ from flambeau_capture.emit.frame import (
 )
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume
-from flambeau_capture.errors import BackendError, ConstraintViolation, SizePolicyError
+from flambeau_capture.errors import (
+    BackendError,
+    ConstraintViolation,
+    SizePolicyError,
+    without_frames,
+)
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.outcome.eager_rerun import (
     AsItIs,
@@ -208,6 +213,7 @@ class FrameConversion:
             self.converter.records.faults.append(fault)
             if self.options.raise_internal_errors:
                 raise error
+            without_frames(error)
 
     def _without_numbers(self, shapes: SymbolicShapes, error: Exception) -> bool:
         """Whether a backend that has failed is to be tried with the numbers as constants first."""

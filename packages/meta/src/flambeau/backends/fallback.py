@@ -8,6 +8,7 @@ gradients and the user's own exceptions are those of eager.
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 import flambeau_aot
 import flambeau_inductor
 from flambeau_aot.sizes import symbolic_parts
+from flambeau_capture.errors import without_frames
 from torch import fx
 
 from flambeau.backends.request import Backend, Request
@@ -146,6 +148,7 @@ class EagerGraph:
     """
 
     def __init__(self, gm: fx.GraphModule, failure: StageFailure, request: Request) -> None:
+        without_frames(failure.error)
         self._run: Callable[..., Any] = gm.forward
         self._failure: StageFailure | None = failure
         self._recorder = request.recorder
@@ -232,7 +235,9 @@ def _failure(gm: fx.GraphModule, error: Exception, stage: str) -> StageFailure:
     name = graph_name(gm)
     cause = error.__cause__ if isinstance(error, StageFault) and error.__cause__ else error
     lines, fault = user_lines(gm), not is_refusal(cause)
-    return StageFailure(stage_of(error, stage), name, cause, lines, fault)
+    frames = traceback.extract_tb(cause.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return StageFailure(stage_of(error, stage), name, cause, lines, fault, place)
 
 
 def graph_name(gm: fx.GraphModule) -> str:

@@ -7,7 +7,6 @@ a verdict names what was tried, so that any step can be repeated.
 
 from __future__ import annotations
 
-import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -178,8 +177,7 @@ def _failure(recorder: RecordCollector) -> Difference | None:
     """The first failure to compile, with where it was raised, for whoever mends it."""
     for failure in recorder.report().fallbacks:
         error = failure.error
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        place = f" ({failure.raised_at})" if failure.raised_at else ""
         said = f"{type(error).__name__}: {str(error)[:300]}{place}"
         return Difference(f"compiling {failure.graph}", "a compiled graph", said)
     return None

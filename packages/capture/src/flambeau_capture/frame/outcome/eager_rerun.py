@@ -25,7 +25,7 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import FrameCache, disabled
 from flambeau_capture.breaks import Break, UserLine
-from flambeau_capture.errors import BackendError
+from flambeau_capture.errors import BackendError, without_frames
 from flambeau_capture.graph import functions
 from flambeau_capture.graph.builder import GraphInput
 from flambeau_capture.graph.operator_effects import DRAWS, GraphEffects
@@ -311,7 +311,7 @@ class AsItIs:
         if self.options.nopython or self.besides is not None:
             instead = "" if self.besides is None else f"; it does not run again: it {self.besides}"
             raise BackendError(f"{text}{instead}") from error
-        error.__traceback__ = None  # it leads to the program's frames, which are to end
+        without_frames(error)
         self.records.skip(self.place.function, text)
         self.skip()
         warn(f"{text}; {self.place.function} runs eagerly from now on")
@@ -334,7 +334,7 @@ class AsItIs:
         )
         if self.options.nopython:
             raise BackendError(text) from error
-        error.__traceback__ = None  # it leads to the program's frames, which are to end
+        without_frames(error)
         self.skip()
         if first:
             warn(f"{text}; {self.place.function} runs eagerly from now on")
