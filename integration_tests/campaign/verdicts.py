@@ -70,7 +70,12 @@ def row_of(
                 Difference("outcome", "around the call", f"{type(error).__name__}: {error}"[:300])
             ]
         else:
-            found = Judge(program, setting).differences(eager, ours)
+            synchronized(device)
+            try:
+                found = Judge(program, setting).differences(eager, ours)
+            except Exception:
+                _still_works(device)  # judging runs nothing compiled
+                raise
         report = flambeau.report(compiled[0]) if compiled else None
     faults, reasons = told(report, any(seen.error for seen in eager)) if report else ([], [])
     if found and found[0].kind == "outcome" and "compiled ConstraintViolation" in found[0].text:
