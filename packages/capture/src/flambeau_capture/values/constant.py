@@ -156,7 +156,11 @@ class Constant(KnownObject):
             named = {key: arg.as_python() for key, arg in kwargs.items()}
         except NotConcrete as error:
             if name in _REFLECTED and len(args) == 1:
-                return Constant(NotImplemented)
+                inner = getattr(args[0], "payload", None)  # an instance of a subclass is its number
+                known = isinstance(inner, Constant)
+                return (
+                    self.call_method(tx, name, [inner], {}) if known else Constant(NotImplemented)
+                )
             fields = None
             if name == "format" and type(self.value) is str:
                 fields = formatting.fields_of(self.value, len(args), kwargs)

@@ -282,6 +282,8 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
         else:
             if symbol == "*" and receiver.special(tx, "__index__"):
                 continue  # it is no sequence that is repeated, but may be how often
+            if isinstance(payload, DictValue) and symbol in ("<", "<=", ">", ">="):
+                continue  # dicts have no order
             other = getattr(argument, "payload", None) or argument
             sides = (payload, other) if receiver is left else (other, payload)
             try:

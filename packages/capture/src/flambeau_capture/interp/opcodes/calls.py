@@ -102,7 +102,8 @@ def _call_unpacked(frame: Frame, keywords: Value) -> None:
     fn, first = _callable(frame)
     if not is_iterable(given):
         _refuse_star(frame, fn, given)
-    frame.push(invoke(frame, fn, [*first, *unpack(frame.tx, given)], kwargs))
+    args = unpack(frame.tx, given, hint=given.cls is not tuple)
+    frame.push(invoke(frame, fn, [*first, *args], kwargs))
 
 
 def _refuse_star(frame: Frame, fn: Value, given: Value) -> None:

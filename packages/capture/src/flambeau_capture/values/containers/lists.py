@@ -202,6 +202,9 @@ class DequeValue(ListValue):
     def as_python(self) -> Any:
         return collections.deque((part.as_python() for part in self.parts()), self.maxlen)
 
+    def graph_argument(self) -> Any:
+        raise Break("FB0015", self.describe())  # torch's functions tell it from a list
+
     def like(self, items: list[Value]) -> Value:
         return DequeValue(items, self.maxlen)
 

@@ -195,6 +195,8 @@ def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
     if name.startswith("__") and not takes_any and not _is_set_like(args[0]):
         return Constant(NotImplemented)
     views = any(isinstance(each, DictView) for each in (left, *args) if name.startswith("__"))
+    if name == "isdisjoint" and args and args[0].cls not in (set, frozenset):
+        args = [TupleValue(unpack(tx, args[0]))]  # which alone asks a subclass for its items
     given = [(*_keys_of(tx, each), each.cls) for each in (left, *args)]
     if views:  # whose operators treat frozen sets otherwise
         given = [(i, set_like(True, k) if c is frozenset else k, c) for i, k, c in given]
@@ -214,7 +216,7 @@ def _is_set(value: Value) -> bool:
 
 
 def _is_set_like(value: Value) -> bool:
-    return isinstance(value, SetValue) or (isinstance(value, DictView) and value.kind != "values")
+    return _is_set(value) or (isinstance(value, DictView) and value.kind != "values")
 
 
 def _member(tx: Tracer, item: Value) -> Value:

@@ -7,11 +7,13 @@ method's name. Invariant: a subclass's own methods are called exactly where CPyt
 from __future__ import annotations
 
 import collections
+import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from flambeau_capture.polyfills import deques
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.containers.dicts import DictValue, default_of, pairs_of
 from flambeau_capture.values.containers.sets import SetValue
 
@@ -85,9 +87,19 @@ def _operator(merge: Merge, reflected: bool = False) -> Handler:
     return run
 
 
-def _copy_deque(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    longest = tx.get_attr(self, "maxlen")
-    return _new(tx, self, self, *(() if is_none(longest) else (longest,)))
+def _in_python(function: Callable[..., Any]) -> Handler:
+    """A method that is a function of Python, for it calls what the subclass defines."""
+    return lambda self, tx, args, kwargs: tx.call(tx.wrap_new(function), [self, *args], {**kwargs})
+
+
+def _compared(compare: Callable[[Any, Any], Any]) -> Handler:
+    def run(self: ObjectValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if not issubclass(args[0].cls, collections.deque):
+            return Constant(NotImplemented)
+        given = [self, args[0], tx.wrap_new(compare)]
+        return tx.call(tx.wrap_new(deques.compared), given, {})
+
+    return run
 
 
 def built_in_part(value: Value) -> Value:
@@ -113,6 +125,14 @@ METHODS: dict[tuple[type, str], Handler] = {
     (collections.defaultdict, "__copy__"): _copy_default,
     (collections.defaultdict, "__or__"): _operator(_merge_default),
     (collections.defaultdict, "__ror__"): _operator(_merge_default, reflected=True),
-    (collections.deque, "copy"): _copy_deque,
-    (collections.deque, "__copy__"): _copy_deque,
+    (collections.deque, "copy"): _in_python(deques.copied),
+    (collections.deque, "__copy__"): _in_python(deques.copied),
+    (collections.deque, "__repr__"): _in_python(deques.text),
+    (collections.deque, "__add__"): _in_python(deques.joined),
+    (collections.deque, "__mul__"): _in_python(deques.repeated),
+    (collections.deque, "__rmul__"): _in_python(deques.repeated),
+    **{
+        (collections.deque, f"__{by.__name__}__"): _compared(by)
+        for by in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+    },
 }

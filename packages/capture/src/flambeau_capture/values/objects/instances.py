@@ -94,10 +94,14 @@ class ObjectValue(SpecialMethods, Instance):
         return self.as_python() if self.real is None or self.written else self.real
 
     def graph_argument(self) -> Any:
-        index = find_in_class(self.python_class, "__index__")
-        if self.payload is None or (index is not None and isinstance(index[1], types.FunctionType)):
+        if self.payload is None or any(self._defines(name) for name in _ASKED_BY_TORCH):
             raise Break("FB0015", self.describe())  # torch's functions may call it
         return self.payload.graph_argument()
+
+    def _defines(self, name: str) -> bool:
+        """Whether a class of the program's has the method in Python."""
+        found = find_in_class(self.python_class, name)
+        return found is not None and isinstance(found[1], types.FunctionType)
 
     def dict_of(self) -> Value:
         """Its `__dict__`, as the program sees it."""
@@ -491,6 +495,8 @@ def _object_unequal(self: ObjectValue, tx: Tracer, args: Args) -> Value:
     declined = isinstance(equal, Constant) and equal.value is NotImplemented
     return equal if declined else Constant(not equal.truth(tx))
 
+
+_ASKED_BY_TORCH = ("__index__", "__iter__", "__len__", "__getitem__")
 
 _OBJECT_METHODS: dict[str, Callable[[ObjectValue, Tracer, Args], Value | None]] = {
     "__setattr__": lambda s, tx, a: s.generic_set_attr(tx, a[0].as_python(), a[1]),
