@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.pointwise import EXACT_IN_HALF, can_round, spell, spell_random
 from flambeau_inductor.codegen.triton.row_facts import dtype_of, ends_in, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
 from flambeau_inductor.codegen.triton.whole_numbers import BYTES, Range, conversion, ranges_of
+from flambeau_inductor.errors import TritonUnsupported
 from flambeau_inductor.indexing import (
     Add,
     Expr,

@@ -23,7 +23,7 @@ from flambeau_inductor.templates.attention.flash_backward import (
     keys_kernel,
     queries_kernel,
 )
-from flambeau_inductor.templates.attention.flash_forward import attention_kernel
+from flambeau_inductor.templates.attention.flash_forward import attention_kernel, split_attention
 from flambeau_inductor.templates.attention.problem import (
     Attention,
     Heads,
@@ -31,7 +31,6 @@ from flambeau_inductor.templates.attention.problem import (
     blocks_for,
     key_blocks,
 )
-from flambeau_inductor.templates.attention.split_keys import split_attention
 from flambeau_inductor.templates.call_replacement import (
     Buffers,
     FoundCall,

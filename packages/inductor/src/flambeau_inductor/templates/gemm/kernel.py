@@ -23,10 +23,9 @@ from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import IndexValue, Instr, Load, Store
 from flambeau_inductor.templates.call_replacement import Buffers
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
-from flambeau_inductor.templates.gemm.operands import masked, reads_of
+from flambeau_inductor.templates.gemm.operands import TmaOperand, masked, operands_of, reads_of
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.gemm.tma import TmaOperand, operands_of
 
 GROUP = 8
 """Rows of tiles whose programs run together (the swizzle of P. Tillet's tutorial)."""

@@ -16,9 +16,9 @@ import struct
 import torch
 
 from flambeau_inductor.templates.gemm.kernel import ProductWriter
+from flambeau_inductor.templates.gemm.operands import TmaOperand
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.gemm.tma import TmaOperand
 from flambeau_inductor.tuning import Tuning
 
 ROWS, COLUMNS, DEPTH = 8, 16, 128

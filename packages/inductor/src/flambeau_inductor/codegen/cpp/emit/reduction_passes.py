@@ -40,7 +40,7 @@ from flambeau_inductor.codegen.cpp.emit.vector_loop import (
     each_column,
     emit_vector_loop,
 )
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.ir.loops import Reduce, ReducePart, Scan, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 
