@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import FakeTensor, expression_of, is_conj_or_neg, storage_key
-from flambeau_aot.inputs.functional_inputs import InputFacts
-from flambeau_aot.inputs.synthetic_bases import base_for, merge
+from flambeau_aot.inputs.functional_inputs import InputFacts, base_for, merge
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import InputPlan, Member, Merged, SymbolPlace

@@ -34,8 +34,7 @@ from flambeau_aot.inputs.binding import SyntheticBaseView
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.inputs.memory_overlap import expanded, steps_from
 from flambeau_aot.intercept.input_attributes import Handle
-from flambeau_aot.intercept.lazy_conjugates import is_lazy
-from flambeau_aot.intercept.strides import in_whole_memory
+from flambeau_aot.intercept.strides import in_whole_memory, is_lazy
 from flambeau_aot.joint.dispatch_mode import JointTracer, detached_data
 from flambeau_aot.joint.input_mutations import (
     Effects,

@@ -42,7 +42,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
-from flambeau_aot.intercept.determinism_alerts import alerts
+from flambeau_aot.intercept.eager_dtypes import alerts
 from flambeau_aot.intercept.input_attributes import InputHooks
 from flambeau_aot.intercept.writes.inplace import Views
 from flambeau_aot.joint.absent_derivatives import AbsentDerivatives, keep_history
@@ -50,13 +50,16 @@ from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.metadata.corrections import REFUSED
 from flambeau_aot.joint.metadata.data_dependent import may_raise
-from flambeau_aot.joint.metadata.fake_metadata import FakeValues, dense_order, inverse, memory_order
-from flambeau_aot.joint.metadata.operator_facts import (
+from flambeau_aot.joint.metadata.fake_metadata import (
     CHECKED,
     HIDDEN_WRITES,
+    FakeValues,
+    dense_order,
+    inverse,
     is_of_numbers_alone,
     is_real_number,
     is_refused_by_eager,
+    memory_order,
 )
 from flambeau_aot.joint.nested import map_leaves, map_tensors, tensors_in
 from flambeau_aot.joint.source_lines import Lines

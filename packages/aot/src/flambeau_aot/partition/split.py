@@ -25,8 +25,7 @@ from flambeau_aot.interface import Classifier
 from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
-from flambeau_aot.partition.cost import work
+from flambeau_aot.partition.cost import classify, has_effect, runs_anyway, work
 from flambeau_aot.partition.memory import is_snapshot, shares_memory
 from flambeau_aot.runtime_plan import Saved
 from flambeau_aot.sizes import (

@@ -18,8 +18,8 @@ import torch
 
 from flambeau_aot._torch_compat import base_of, lie_at, storage_key
 from flambeau_aot.errors import AliasingChanged, AotError
+from flambeau_aot.inputs.functional_inputs import base_for
 from flambeau_aot.inputs.memory_overlap import in_anothers_memory
-from flambeau_aot.inputs.synthetic_bases import base_for
 from flambeau_aot.runtime.unneeded_derivatives import none_of_a_user
 from flambeau_aot.runtime_plan import RuntimePlan
 
