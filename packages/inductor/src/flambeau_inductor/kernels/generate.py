@@ -40,12 +40,11 @@ from flambeau_inductor.errors import (
     TritonUnsupported,
 )
 from flambeau_inductor.indexing import depends_on_data, hint, surely_less
-from flambeau_inductor.ir.deferred_random import draws_fused_with_loops
 from flambeau_inductor.ir.evaluate import flat, run_loop
 from flambeau_inductor.ir.loops import Loop, buffers_of
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.show import show_loop
-from flambeau_inductor.ir.steps import storage_bytes
+from flambeau_inductor.ir.steps import draws_fused_with_loops, storage_bytes
 from flambeau_inductor.kernels.loaders import loaders
 from flambeau_inductor.runtime.artifact import load_kernels
 from flambeau_inductor.runtime.cpu.random import BERNOULLI

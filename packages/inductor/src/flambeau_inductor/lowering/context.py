@@ -18,10 +18,17 @@ from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
 from flambeau_inductor.indexing import Expr, Size, is_long, plain, same_sizes, simplify, surely_less
-from flambeau_inductor.ir.call_with_epilogue import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.ir.program import ComputedNumber, Layout, SizeOfResult, each_leaf
+from flambeau_inductor.ir.program import (
+    NOTHING,
+    Asked,
+    CallWithEpilogue,
+    ComputedNumber,
+    Layout,
+    SizeOfResult,
+    each_leaf,
+)
 from flambeau_inductor.ir.tensors import (
     Argument,
     Definition,

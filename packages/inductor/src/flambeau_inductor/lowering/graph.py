@@ -30,9 +30,8 @@ from flambeau_inductor.indexing import (
     to_python,
 )
 from flambeau_inductor.info import ALONE, GraphInfo
-from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
 from flambeau_inductor.ir.nodes import name_of, value_of
-from flambeau_inductor.ir.program import ComputedNumber, Layout, SymbolSource
+from flambeau_inductor.ir.program import CallWithEpilogue, ComputedNumber, Layout, SymbolSource
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,

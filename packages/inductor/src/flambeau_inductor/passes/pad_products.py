@@ -26,7 +26,7 @@ from flambeau_inductor.ir.nodes import name_of
 from flambeau_inductor.node_queries import escaping, has_tag, readers, static_shape, strides, val_of
 from flambeau_inductor.passes.epilogues import COMPUTING
 from flambeau_inductor.passes.rewriter import Ledger
-from flambeau_inductor.templates.gemm.alignment import (
+from flambeau_inductor.templates.gemm.problem import (
     PIECE,
     copy_seconds,
     library_seconds,

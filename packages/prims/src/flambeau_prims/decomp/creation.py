@@ -16,7 +16,7 @@ from torch import Tensor
 from flambeau_prims._torch_compat import OpOverload, fills_uninitialized_memory
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
-from flambeau_prims.decomp.linalg.matrices import difference
+from flambeau_prims.decomp.linalg.solve import difference
 from flambeau_prims.decomposition_table import (
     TABLE,
     Arguments,

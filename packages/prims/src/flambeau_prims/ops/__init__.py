@@ -4,7 +4,6 @@ from flambeau_prims.ops import (
     complex,
     creation,
     dynamic,
-    effects,
     indexing,
     matmul,
     pointwise,

@@ -41,9 +41,8 @@ from flambeau_inductor.indexing import (
     simplify,
     static_sizes,
 )
-from flambeau_inductor.ir.call_with_epilogue import NOTHING
 from flambeau_inductor.ir.loops import Scalar, holds
-from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.program import NOTHING, Layout
 from flambeau_inductor.ir.tensors import (
     Argument,
     Choose,

@@ -39,10 +39,9 @@ from flambeau_inductor.templates.convolution.match_convolution import (
 )
 from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
-from flambeau_inductor.templates.gemm.kernel import ProductWriter
+from flambeau_inductor.templates.gemm.kernel import PackedWriter, ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
 from flambeau_inductor.templates.gemm.operands import operands_of
-from flambeau_inductor.templates.gemm.packed import PackedWriter
 from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
