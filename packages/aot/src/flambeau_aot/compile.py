@@ -138,8 +138,7 @@ class Pipeline:
         return self._compile(replace(program, subclasses=True), inputs)
 
     def _compile(self, program: InputProgram, inputs: Sequence[Any]) -> Compiled:
-        plain = unwrapped(program, inputs)
-        if plain is not None:
+        if (plain := unwrapped(program, inputs)) is not None:
             while True:
                 known = len(plain.carried)
                 try:

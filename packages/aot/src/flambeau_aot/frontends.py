@@ -98,8 +98,7 @@ def aot_function(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal last
-        recent = last
-        if recent is not None and not kwargs and recent[0](args):
+        if (recent := last) is not None and not kwargs and recent[0](args):
             return recent[1](*args)
         flat, structure = pytree.tree_flatten((args, kwargs))
         key = (structure, metadata_of(flat))

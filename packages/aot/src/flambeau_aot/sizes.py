@@ -228,8 +228,7 @@ class SizeNodes:
             return int(expression)
         if expression.is_Float:
             return float(expression)
-        known = self._known.get(expression)
-        if known is not None:
+        if (known := self._known.get(expression)) is not None:
             return known
         if expression in self._owners:
             return self._size(expression, *self._owners[expression])

@@ -253,8 +253,7 @@ def saved_where_checked(
 
 def saved_tensors_released(ctx: Any) -> None:
     """Drop the references an autograd node holds to its saved tensors, ahead of the engine."""
-    release = getattr(ctx, "maybe_clear_saved_tensors", None)
-    if release is not None:
+    if (release := getattr(ctx, "maybe_clear_saved_tensors", None)) is not None:
         release()
 
 

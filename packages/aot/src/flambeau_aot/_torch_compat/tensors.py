@@ -251,8 +251,7 @@ class Batch:
 def batch_of(tensors: Sequence[torch.Tensor]) -> Batch | None:
     """The innermost hidden dimension of these tensors, None where they have none."""
     native: Any = torch._C._functorch
-    batched = [item for item in tensors if native.is_batchedtensor(item)]
-    if batched:
+    if batched := [item for item in tensors if native.is_batchedtensor(item)]:
         item = max(batched, key=native.maybe_get_level)
         level = native.maybe_get_level(item)
         return Batch(level, native._remove_batch_dim(item, level, 1, 0).shape[0], False)

@@ -129,8 +129,7 @@ def _symbol_places(symbolic: Sequence[Any]) -> tuple[SymbolPlace, ...]:
         elif isinstance(value, torch.SymInt | torch.SymFloat):
             places[expression_of(value)] = SymbolPlace(position, None)
     wanted = symbols_of(symbolic)
-    missing = [symbol for symbol in wanted if symbol not in places]
-    if missing:
+    if missing := [symbol for symbol in wanted if symbol not in places]:
         raise refusal("AO0003", missing=missing[0])
     return tuple(places[symbol] for symbol in wanted)
 
@@ -291,8 +290,7 @@ def put_together(spec: SubclassSpec, inner: Sequence[torch.Tensor]) -> Any:
         name: own[0] if part is None else put_together(part, own)
         for name, (part, own) in zip(spec.names, grouped(spec.parts, inner), strict=True)
     }
-    again = spec.__dict__.get(_AGAIN)
-    if again is not None:
+    if (again := spec.__dict__.get(_AGAIN)) is not None:
         return again(made)
     made.update(spec.others)
     build: Any = spec.cls

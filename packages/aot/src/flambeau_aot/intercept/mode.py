@@ -109,7 +109,6 @@ class InterceptMode(TorchFunctionMode):
         return functional_tensor(result) if isinstance(result, FakeTensor) else result
 
     def _user_operator(self, call: Call) -> Any:
-        func = user_operator(call.func)
-        if func is not None:
+        if (func := user_operator(call.func)) is not None:
             return call_user_operator(func, call, self.trace.tracer.layouts)
         return call()

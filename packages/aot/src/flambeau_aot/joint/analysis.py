@@ -181,8 +181,7 @@ class _Results:
         leaf = _is_new_leaf(result)
         if leaf:
             self.leaves.append(result)
-        primal = self.by_storage.get(storage_key(result))
-        if primal is not None:
+        if (primal := self.by_storage.get(storage_key(result))) is not None:
             return self._view_of_input(result, primal, leaf)
         return self._from_graph(result, self.groups[storage_key(result)], leaf)
 

@@ -388,8 +388,7 @@ class JointTracer(TorchDispatchMode):
     def _refuse_writes(self, func: Any, args: tuple[Any, ...]) -> None:
         if func._schema.is_mutable:
             raise self._refusal("AO0041", func=func)
-        hidden = HIDDEN_WRITES.get(func._schema.name)
-        if hidden is not None:
+        if (hidden := HIDDEN_WRITES.get(func._schema.name)) is not None:
             mean, training = hidden
             if args[mean] is not None and args[training]:
                 raise self._refusal("AO0042", func=func)
@@ -514,8 +513,7 @@ class JointTracer(TorchDispatchMode):
     def _lift(self, tensor: torch.Tensor) -> FakeTensor:
         if isinstance(tensor, FakeTensor):
             return tensor
-        known = self._constant_fakes.get(id(tensor))
-        if known is not None:
+        if (known := self._constant_fakes.get(id(tensor))) is not None:
             return known
         if tensor.requires_grad:
             raise self._refusal("AO0048")

@@ -61,9 +61,7 @@ def recompute_cost(node: fx.Node, kind: OpClass) -> int | None:
         read = sum(nbytes(source.meta["val"]) for source in node.all_input_nodes)
         return int(read * _REDUCTION_PART)
     part = _RECOMPUTE_PART.get(kind)
-    if part is None:
-        return None
-    return int(nbytes(node.meta["val"]) * part)
+    return None if part is None else int(nbytes(node.meta["val"]) * part)
 
 
 # Operations that take the time of moving one byte: what a matrix unit does meanwhile.
@@ -169,11 +167,9 @@ def classify(target: Any, known: Classifier | None = None) -> OpClass:
     if not is_operator(target) or runs_once(target):
         return "leaf" if not is_operator(target) else "random"
     if known is not None:
-        given = known(target)
-        if given is not None:
+        if (given := known(target)) is not None:
             return given
-    named = _BY_NAME.get(target._schema.name)
-    if named is not None:
+    if (named := _BY_NAME.get(target._schema.name)) is not None:
         return named
     if is_view_op(target):
         return "view"

@@ -188,8 +188,7 @@ def _no_overlap(
             owner = owners.get(storage_key(tensor), index)
             if owner != index:
                 _raise_shared(owner)
-    shared = in_anothers_memory(written, beside, primals)
-    if shared is not None:
+    if (shared := in_anothers_memory(written, beside, primals)) is not None:
         _raise_shared(shared[0])
 
 

@@ -103,8 +103,7 @@ def code(packages: tuple[str, ...] = CODE, folder: Path | None = None) -> str:
     seen = hashlib.sha256(told.encode()).hexdigest()
     where = hashlib.sha256("\n".join(map(str, roots.values())).encode()).hexdigest()[:16]
     note = folder / f"{NOTE}{where}"
-    noted = _noted(note, seen)
-    if noted is not None:
+    if (noted := _noted(note, seen)) is not None:
         return noted
     found = _read(roots, names)
     if max(each.st_ctime_ns for each in files.values()) < before - SETTLED:

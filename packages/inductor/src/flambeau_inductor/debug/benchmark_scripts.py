@@ -153,8 +153,7 @@ def _facts(path: Path) -> list[dict[str, Any]]:
 
 def _wanted(facts: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
     known = [kernel["name"] for kernel in facts]
-    strange = [name for name in names if name not in known]
-    if strange:
+    if strange := [name for name in names if name not in known]:
         raise SystemExit(f"no kernel is called {strange[0]}; there are {', '.join(known)}")
     return [kernel for kernel in facts if not names or kernel["name"] in names]
 

@@ -189,8 +189,7 @@ class Context:
         """A node of `shape` reading `base` at looked-up positions."""
         if isinstance(base.define, View) and any(isinstance(e, IndexLookup) for e in index):
             # Coordinates of the view that are plain dimensions carry over; others are opaque.
-            carried = _through_view(base.define, index)
-            if carried is not None:
+            if (carried := _through_view(base.define, index)) is not None:
                 return self.gather(base.define.base, shape, carried)
         return self.node(shape, base.dtype, base.device, Gather(base, index))
 

@@ -249,8 +249,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     rule = rule_of(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
     if rule is not None and name not in VIEW_PRIMITIVES:
-        unheld = _unheld(ctx, node)
-        if unheld is not None:
+        if (unheld := _unheld(ctx, node)) is not None:
             rule, reason = None, unheld
         elif len(ctx.graph.lowered) == ctx.fuel.lowerings:
             rule, reason = None, "out of fuel"
@@ -315,8 +314,7 @@ def _own_text(ctx: Context, given: Any) -> str:
 
 
 def _count(ctx: Context, node: fx.Node) -> None:
-    prim = prim_of(node.target)
-    if prim is not None and prim.name not in VIEW_PRIMITIVES:
+    if (prim := prim_of(node.target)) is not None and prim.name not in VIEW_PRIMITIVES:
         ctx.graph.lowered.append((prim.name, node.name))
 
 

@@ -290,8 +290,7 @@ def _from_cpu(node: fx.Node, known: dict[fx.Node, bool]) -> bool:
         if not _plain_on_cpu(item):
             known[item] = False
             continue
-        unknown = [each for each in item.all_input_nodes if each not in known]
-        if unknown:
+        if unknown := [each for each in item.all_input_nodes if each not in known]:
             waiting.extend(unknown)
             continue
         known[item] = all(known[each] for each in item.all_input_nodes)
@@ -300,8 +299,7 @@ def _from_cpu(node: fx.Node, known: dict[fx.Node, bool]) -> bool:
 
 def _plain_on_cpu(node: fx.Node) -> bool:
     if node.op == "call_function":
-        name = name_of(node)
-        if name is None or PRIMS[name].tags & STAYS:
+        if (name := name_of(node)) is None or PRIMS[name].tags & STAYS:
             return False
     device = getattr(value_of(node), "device", None)  # a number has none
     return device is None or device.type == "cpu"

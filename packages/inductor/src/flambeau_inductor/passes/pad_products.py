@@ -286,8 +286,7 @@ class _Padding:
         """An operand of `node` with so many more rows and columns of zeros."""
         if not any(more):
             return matrix
-        row = _row(matrix)
-        if row is not None:
+        if (row := _row(matrix)) is not None:
             shape = tuple(val_of(matrix).shape)
             wide = self._longer_row(node, row, more[1])
             with self.graph.inserting_before(node):

@@ -324,8 +324,7 @@ def _run_after_draws(
 def _let_go(p: _WrapperWriter, step: RunLoop) -> None:
     """What a loop has written is what is left of the memory that it was written to."""
     _, written = touched(step)
-    gone = [p.dying.pop(name) for name in list(p.dying) if name in written]
-    if gone:
+    if gone := [p.dying.pop(name) for name in list(p.dying) if name in written]:
         p("del " + ", ".join(gone))
 
 

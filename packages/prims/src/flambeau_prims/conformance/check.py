@@ -77,8 +77,7 @@ def declaration(backend: Backend) -> Declaration:
 def check(backend: Backend, program: KitProgram) -> KitOutcome:
     """Compile and run `program` with `backend`, and judge what it returns."""
     declared = declaration(backend)
-    reason = declared.reason(program)
-    if reason is not None:
+    if (reason := declared.reason(program)) is not None:
         return KitOutcome(program, "declared", reason)
     try:
         for inputs in (program.inputs, *program.others):
@@ -120,13 +119,11 @@ def _judged(program: KitProgram, got: Any, inputs: Sequence[Tensor], strides: bo
         if not all(isinstance(size, int) for size in promise.shape):
             promise = TensorMeta.of(theirs)  # as many as the elements say
         output = JudgedOutput(mine, theirs, wide, promise)
-        message = verdict(judge, output, strides=strides)
-        if message is not None:
+        if (message := verdict(judge, output, strides=strides)) is not None:
             part = f" ({program.parts[i]})" if program.parts else ""
             return f"output {i}{part} {message}"
     for case, first, count in program.calls:
-        relation = RELATIONS.get(case.prim.name)
-        if relation is not None:
+        if (relation := RELATIONS.get(case.prim.name)) is not None:
             results = slice(first, first + count)
             args = moved(case.args, CPU)
             message = relation(args, moved(got[results], CPU), moved(eager[results], CPU))
@@ -174,8 +171,7 @@ class Decomposing(DispatchMode):
         self.left: Counter[str] = Counter()
 
     def dispatched(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        function = self.table.get(op)
-        if function is not None:
+        if (function := self.table.get(op)) is not None:
             result = function(*args, **kwargs)
             if result is not NotImplemented:
                 self.decomposed[str(op)] += 1

@@ -249,9 +249,7 @@ def _refused_for_positions(a: Arguments) -> bool:
 
 @factory(aten.tril_indices.default)
 def tril_indices(a: Arguments) -> Any:
-    if _refused_for_positions(a):
-        return NotImplemented
-    return _triangle(a, lower=True)
+    return NotImplemented if _refused_for_positions(a) else _triangle(a, lower=True)
 
 
 @factory(aten.triu_indices.default)

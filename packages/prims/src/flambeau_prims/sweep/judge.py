@@ -49,8 +49,7 @@ class WithWriting(dict[OpOverload, Decomposition]):
         self._made: dict[OpOverload, Decomposition | None] = {}
 
     def get(self, op: OpOverload, default: Any = None) -> Any:
-        found = super().get(op)
-        if found is not None:
+        if (found := super().get(op)) is not None:
             return found
         if op not in self._made:
             self._made[op] = writing(op, self)

@@ -108,8 +108,7 @@ def compare_tensors(x: Any, y: torch.Tensor, reference: Any) -> Measured:
         return Measured(
             differs=f"{int((x != y).sum())} of {x.numel()} elements differ", layout=layout
         )
-    special = _special_values(x, y)
-    if special:
+    if special := _special_values(x, y):
         return Measured(differs=special)
     return _errors(x, y, reference, layout)
 

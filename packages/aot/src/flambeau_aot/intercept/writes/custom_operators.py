@@ -329,8 +329,7 @@ def functional_form(func: Any, count: int, in_memories: bool = False) -> Any:
     form = "_in_memories" if in_memories else ""
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     name = re.sub(r"\W", "_", f"{called.removesuffix('.default')}_{count}{form}_{digest}")
-    known = getattr(getattr(torch.ops, NAMESPACE), name, None)
-    if known is not None:
+    if (known := getattr(getattr(torch.ops, NAMESPACE), name, None)) is not None:
         return known.default
 
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -135,8 +135,7 @@ class FakeValues:
                 shape, _, offset, dtype, device = self.key_of(result)
                 result = self._make((shape, laid, offset, dtype, device))
         if key is not None:
-            described = self._describe(result)
-            if described is not None:
+            if (described := self._describe(result)) is not None:
                 self._memo[(key, _identities(args)) if self._is_counted(result, args) else key] = (
                     described
                 )

@@ -303,8 +303,7 @@ def generate(
     called = {i.op for loop in loops for i in loop.body if isinstance(i, Point) and module_of(i.op)}
     if called:
         includes += f'#include "flambeau/each.h"\n{definitions(called)}'
-    often = sorted(set(CALLED.findall("".join(bodies))))
-    if often:
+    if often := sorted(set(CALLED.findall("".join(bodies)))):
         includes += f"namespace fl {{ {' '.join(f'FL_CALLED({f})' for f in often)} }}\n"
     head = f"{includes}\nusing namespace fl;\n\n"
     calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws

@@ -331,8 +331,7 @@ class Instructions:
                 return f"tl.full({self._shape_of(frozenset())}, {text}, {register(instr.dtype)})"
             return f"({text}).to({register(instr.dtype)})"
         if isinstance(instr, Point):
-            function = one_plus(self.loop, instr)
-            if function is not None:
+            if (function := one_plus(self.loop, instr)) is not None:
                 return f"fm.one_plus_{function.op}({self.ready[function.args[0]]})"
             if instr.op in RANDOM:
                 seed, position = (self.ready[arg] for arg in instr.args)
@@ -342,8 +341,7 @@ class Instructions:
             args = [self.ready[arg] for arg in instr.args]
             if instr.op == "cast" and instr.dtype == torch.float32:
                 (source,) = instr.args
-                quick = conversion(self.loop.body[source], self.whole[source])
-                if quick:
+                if quick := conversion(self.loop.body[source], self.whole[source]):
                     return f"fm.{quick}({args[0]})"
             if instr.op == "div" and i in self.rounded and instr.args[1] in self.from_one:
                 return f"{args[0]} * fm.inverse({args[1]})"  # the sum is 1 or more

@@ -375,8 +375,7 @@ def choose(loop: Loop, tuning: Tuning = MEASURED) -> Tiling:
         return pipelined_row_tiling(loop, tuning)
     if loop.r:
         return reduction(loop, tuning)
-    conflict = _conflicting_axis(loop)
-    if conflict is not None:
+    if (conflict := _conflicting_axis(loop)) is not None:
         return _transposing(loop, conflict)
     looked_up = _looked_up_by(loop)
     return _gathering(loop, looked_up, tuning) if looked_up else _pointwise(loop, tuning)
@@ -442,8 +441,7 @@ def _conflicting_axis(loop: Loop) -> int | None:
     last = loop.x[-1].var
     votes: Counter[int] = Counter()
     for access in (i for i in loop.body if isinstance(i, Load | Store)):
-        stride = access.index.coefficient(last)
-        if stride is None or abs(hint(stride)) <= 1:
+        if (stride := access.index.coefficient(last)) is None or abs(hint(stride)) <= 1:
             continue
         for position, axis in enumerate(loop.x[:-1]):
             if access.index.coefficient(axis.var) == 1 and hint(axis.size) >= 8:

@@ -125,8 +125,7 @@ def max_pool(ctx: Context, a: Node, *geometry: Any) -> Lowered:
         if a.dtype.is_floating_point:
             nan = ctx.point("isnan", (value,), torch.bool)
             larger = ctx.point("logical_or", (larger, nan), torch.bool)
-        outside = _outside(ctx, windows, found, shape, offset)
-        if outside is not None:
+        if (outside := _outside(ctx, windows, found, shape, offset)) is not None:
             larger = ctx.point("logical_or", (larger, outside), torch.bool)
         found = ctx.point("where", (larger, place, found), torch.int64)
         best = ctx.point("maximum", (best, value))

@@ -106,8 +106,7 @@ def attention_of(
     causal, bias = settings
     sums = None
     if len(step.results) > 1 and step.results[1] is not None:
-        sums = rows_of(Ref(step.results[1]), layouts)
-        if sums is None:
+        if (sums := rows_of(Ref(step.results[1]), layouts)) is None:
             return None
     read = operands_of([*step.args[:3], Ref(step.results[0])], bias, layouts)
     if read is None:

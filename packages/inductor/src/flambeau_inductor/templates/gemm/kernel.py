@@ -170,8 +170,7 @@ class ProductWriter(KernelWriter):
     def _rounded_product(self, product: Product) -> None:
         """`product_value`: the product as the library would have stored it."""
         text = "total" if product.alpha == 1 else f"total * {float(product.alpha)!r}"
-        added = product.added
-        if added is not None and product.beta != 0:
+        if (added := product.added) is not None and product.beta != 0:
             masks = self._masks(frozenset({"y", "x"}))
             address = (
                 f"{self.names[added.buffer]} + {added.offset} + product * {added.strides[0]}"

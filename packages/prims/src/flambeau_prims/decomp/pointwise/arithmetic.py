@@ -75,9 +75,7 @@ def _sum_of_multiple(a: Operand, b: Operand, alpha: Number) -> Tensor:
 @decomposition(aten.add.Tensor, aten.add.Scalar)
 def add(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
     _alpha_fits(alpha, a, b)
-    if e.is_one(alpha):
-        return summed(p.add, a, b)
-    return _sum_of_multiple(a, b, alpha)
+    return summed(p.add, a, b) if e.is_one(alpha) else _sum_of_multiple(a, b, alpha)
 
 
 @decomposition(aten.sub.Tensor, aten.sub.Scalar)
