@@ -474,18 +474,21 @@ def shifted(plan: RuntimePlan, start: int, by: int) -> RuntimePlan:
 
     own: dict[str, Any] = {name: tuple(map(new, getattr(plan, name))) for name in _PLACES}
     for name in ("updates", "reshapes"):
-        own[name] = tuple(replace(x, primal=new(x.primal)) for x in getattr(plan, name))
+        items = getattr(plan, name)
+        own[name] = tuple(replace(item, primal=new(item.primal)) for item in items)
     for name in ("raising", "keeping"):
         items = getattr(plan, name)
         own[name] = tuple(replace(x, primals=frozenset(map(new, x.primals))) for x in items)
-    for name in ("offsets", "hooks", "partly", "leaf_order"):
-        own[name] = tuple((new(primal), of_it) for primal, of_it in getattr(plan, name))
-    for name in ("inside", "watched"):
-        own[name] = tuple(replace(x, source=source(x.source)) for x in getattr(plan, name))
     return replace(
         plan,
         inputs=plan.inputs.moved(start, by),
         results=tuple(map(result, plan.results)),
+        offsets=tuple((new(primal), offset) for primal, offset in plan.offsets),
+        hooks=tuple((new(primal), hook) for primal, hook in plan.hooks),
+        partly=tuple((new(primal), tangents) for primal, tangents in plan.partly),
+        leaf_order=tuple((new(primal), nodes) for primal, nodes in plan.leaf_order),
+        inside=tuple(replace(item, source=source(item.source)) for item in plan.inside),
+        watched=tuple(replace(item, source=source(item.source)) for item in plan.watched),
         result_nodes=tuple(
             replace(x, behind=tuple(at if at >= 0 else ~new(~at) for at in x.behind))
             for x in plan.result_nodes

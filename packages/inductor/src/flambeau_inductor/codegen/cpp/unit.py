@@ -24,8 +24,9 @@ from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, blocked_axis, 
 from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.device_functions import definitions
-from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest, columns_at_once
+from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest
 from flambeau_inductor.codegen.cpp.emit.pointwise import CALLED
+from flambeau_inductor.codegen.cpp.emit.reduction_passes import columns_at_once
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
 from flambeau_inductor.codegen.cpp.loop_rewrites import (
     choose_constants,
