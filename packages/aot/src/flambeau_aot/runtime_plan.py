@@ -437,10 +437,19 @@ class RuntimePlan:
     @property
     def extras(self) -> bool:
         """Whether more is to be done than to copy into inputs and to make views."""
-        to_inputs = (self.reshapes, self.begin_grad, self.end_grad, self.hooks, self.touched)
-        if self.inputs.merged or any(to_inputs) or not all(x.counted for x in self.updates):
-            return True
-        return any(isinstance(x, SameResult) or getattr(x, "leaf", False) for x in self.results)
+        return bool(
+            self.inputs.merged
+            or self.reshapes
+            or self.begin_grad
+            or self.end_grad
+            or self.hooks
+            or self.touched
+            or any(not update.counted for update in self.updates)
+            or any(
+                isinstance(item, SameResult) or getattr(item, "leaf", False)
+                for item in self.results
+            )
+        )
 
 
 _InBackward = TypeVar("_InBackward", SparseGrad, LateWrite)
