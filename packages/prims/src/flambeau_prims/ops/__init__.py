@@ -4,6 +4,7 @@ from flambeau_prims.ops import (
     complex,
     creation,
     dynamic,
+    effects,
     indexing,
     matmul,
     pointwise,
