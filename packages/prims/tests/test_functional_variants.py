@@ -5,7 +5,7 @@ import torch
 from flambeau_prims import decompositions
 from flambeau_prims.conformance import Decomposing
 from flambeau_prims.functional_variants import functional_form, writing
-from flambeau_prims.sweep.judge import WithWriting
+from flambeau_prims.sweep.watch import WithWriting
 
 aten = torch.ops.aten
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from flambeau_prims import decompositions
-from flambeau_prims.sweep.judge import WithWriting, watching
+from flambeau_prims.sweep.watch import WithWriting, watching
 
 TABLE = WithWriting(decompositions())
 O = torch.optim

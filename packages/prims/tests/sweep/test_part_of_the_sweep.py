@@ -13,9 +13,10 @@ from flambeau_prims import decompositions
 from flambeau_prims.sweep import SweepPlan, database, judge, sweep
 from flambeau_prims.sweep.__main__ import main
 from flambeau_prims.sweep.database import VALUES
-from flambeau_prims.sweep.judge import DIFFERENCES, WithWriting
+from flambeau_prims.sweep.judge import DIFFERENCES
 from flambeau_prims.sweep.measure import compare
 from flambeau_prims.sweep.run import pairs
+from flambeau_prims.sweep.watch import WithWriting
 
 aten = torch.ops.aten
 PARTS = 12
@@ -108,11 +109,11 @@ def test_an_undeclared_leaf_is_seen():
 
 def test_a_broken_rule_is_seen(monkeypatch):
     from flambeau_prims import PRIMS
-    from flambeau_prims.sweep import judge
+    from flambeau_prims.sweep import watch
 
-    known, exp = judge.prim_of, PRIMS["exp"]
+    known, exp = watch.prim_of, PRIMS["exp"]
     bent = dataclasses.replace(exp, rule=lambda a: a.like(dtype=torch.float64))
-    monkeypatch.setattr(judge, "prim_of", lambda op: bent if op is exp.overload else known(op))
+    monkeypatch.setattr(watch, "prim_of", lambda op: bent if op is exp.overload else known(op))
     assert "the rule gives" in verdict({}).message
 
 

@@ -108,7 +108,8 @@ def compare_tensors(x: Any, y: torch.Tensor, reference: Any) -> Measured:
         return Measured(
             differs=f"{int((x != y).sum())} of {x.numel()} elements differ", layout=layout
         )
-    if special := _special_values(x, y):
+    special = _special_values(x, y)
+    if special:
         return Measured(differs=special)
     return _errors(x, y, reference, layout)
 

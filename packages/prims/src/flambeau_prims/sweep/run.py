@@ -16,8 +16,9 @@ import torch
 
 from flambeau_prims.decomposition_choice import decompositions
 from flambeau_prims.sweep import database
-from flambeau_prims.sweep.judge import SweepVerdict, WithWriting, judge
+from flambeau_prims.sweep.judge import SweepVerdict, judge
 from flambeau_prims.sweep.measure import DTYPES
+from flambeau_prims.sweep.watch import WithWriting
 
 MEANINGS = {
     "right": "equal to eager, by primitives alone",

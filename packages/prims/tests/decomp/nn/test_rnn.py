@@ -4,7 +4,7 @@ import pytest
 import torch
 from flambeau_prims import decompositions
 from flambeau_prims.coverage import is_inert
-from flambeau_prims.sweep.judge import WithWriting, watching
+from flambeau_prims.sweep.watch import WithWriting, watching
 
 aten = torch.ops.aten
 TABLE = WithWriting(decompositions())

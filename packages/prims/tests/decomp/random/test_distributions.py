@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from flambeau_prims import decompositions
-from flambeau_prims.sweep.judge import WithWriting, watching
+from flambeau_prims.sweep.watch import WithWriting, watching
 
 TABLE = WithWriting(decompositions(random="philox"))
 N = 100_000
