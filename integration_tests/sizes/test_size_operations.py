@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import flambeau_aot.size_operations
 import flambeau_aot.sizes
 import flambeau_capture.guards.sizes
 import flambeau_inductor.runtime
@@ -34,7 +33,7 @@ from flambeau.cache.open_sizes import GraphSymbols
 from flambeau.packaging.guard_expressions import evaluated, written
 
 CAPTURE = flambeau_capture.guards.sizes.OPERATIONS
-AOT = flambeau_aot.size_operations.OPERATIONS
+AOT = flambeau_aot.sizes.OPERATIONS
 PRIMS = flambeau_prims.sizes.OPERATIONS
 INCLUDE = Path(flambeau_inductor.runtime.__file__).parent / "include"
 #: sizes, and what may be known of them: at least two

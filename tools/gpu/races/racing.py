@@ -21,7 +21,7 @@ from flambeau_inductor.cache import KeptValues, open_store, open_values
 from flambeau_inductor.compile import STAGES
 from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.info import ALONE
-from flambeau_inductor.kernels.launching import launch_library
+from flambeau_inductor.kernels.triton_binaries import launch_library
 from flambeau_inductor.options import settled
 from flambeau_inductor.templates.selection.select import LIBRARY, machine, select
 from flambeau_inductor.tuning import machine_of

@@ -29,7 +29,7 @@ from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import InputProgram, of_graph_module
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.partition.budget import min_cut_partition
-from flambeau_aot.partition.gathers import gather_again
+from flambeau_aot.partition.memory import gather_again
 from flambeau_aot.partition.shared_memory import is_view_node, root_of, separated, watching
 from flambeau_aot.partition.split import Halves, checked_cut, inference, split
 from flambeau_aot.runtime.ambient_state import ambient
@@ -138,8 +138,7 @@ class Pipeline:
         return self._compile(replace(program, subclasses=True), inputs)
 
     def _compile(self, program: InputProgram, inputs: Sequence[Any]) -> Compiled:
-        plain = unwrapped(program, inputs)
-        if plain is not None:
+        if (plain := unwrapped(program, inputs)) is not None:
             while True:
                 known = len(plain.carried)
                 try:

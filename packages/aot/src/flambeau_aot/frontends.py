@@ -17,7 +17,7 @@ from torch import fx
 from flambeau_aot._torch_compat import flattens, pytree
 from flambeau_aot.compile import Partition, Pipeline
 from flambeau_aot.compile import compile as compile_graph
-from flambeau_aot.inputs.subclass_specs import plain_tensors, spec_of
+from flambeau_aot.inputs.binding import plain_tensors, spec_of
 from flambeau_aot.interface import Boxed, GraphCompiler, GraphInfo, Options
 from flambeau_aot.joint.dispatch_mode import Decompositions
 from flambeau_aot.joint.program import InputProgram, of_callable, of_graph_module, of_module_call
@@ -98,8 +98,7 @@ def aot_function(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal last
-        recent = last
-        if recent is not None and not kwargs and recent[0](args):
+        if (recent := last) is not None and not kwargs and recent[0](args):
             return recent[1](*args)
         flat, structure = pytree.tree_flatten((args, kwargs))
         key = (structure, metadata_of(flat))

@@ -16,7 +16,7 @@ from torch import fx
 
 from flambeau_aot.interface import GraphInfo, Options, Report
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.classify import classify
+from flambeau_aot.partition.cost import classify
 from flambeau_aot.partition.memory import live_bytes, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.mincut import save_all
 from flambeau_aot.partition.shared_memory import root_of

@@ -20,7 +20,7 @@ from flambeau_aot.joint.absent_derivatives import LED_TO
 from flambeau_aot.joint.differentiate import in_backward, mark_as_backward
 from flambeau_aot.joint.metadata.corrections import contiguous
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.classify import runs_anyway
+from flambeau_aot.partition.cost import runs_anyway
 from flambeau_aot.partition.memory import is_snapshot
 from flambeau_aot.sizes import data_extents, is_symbolic, same_sizes
 

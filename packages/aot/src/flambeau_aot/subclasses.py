@@ -31,13 +31,7 @@ from flambeau_aot._torch_compat import (
     storage_key,
     version,
 )
-from flambeau_aot.inputs.subclass_specs import (
-    SubclassSpec,
-    grouped,
-    plain_tensors,
-    put_together,
-    spec_of,
-)
+from flambeau_aot.inputs.binding import SubclassSpec, grouped, plain_tensors, put_together, spec_of
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.refusals import refusal

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_aot import Unsupported, aot_function, run_as_is
-from flambeau_aot.intercept.determinism_alerts import _ANYWHERE, _ON_GPU, alerts
+from flambeau_aot.intercept.eager_dtypes import _ANYWHERE, _ON_GPU, alerts
 from torch._subclasses import FakeTensorMode
 
 aten = torch.ops.aten

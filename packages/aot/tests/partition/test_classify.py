@@ -4,7 +4,7 @@ import operator
 
 import pytest
 import torch
-from flambeau_aot.partition.classify import classify, is_random
+from flambeau_aot.partition.cost import classify, is_random
 
 aten = torch.ops.aten
 

@@ -8,8 +8,7 @@ from typing import Any
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.partition.classify import classify
-from flambeau_aot.partition.cost import nbytes, recompute_cost, save_cost, work
+from flambeau_aot.partition.cost import classify, nbytes, recompute_cost, save_cost, work
 from torch import fx
 from torch.nn import functional as F
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from flambeau_aot.partition.gathers import gather_again
+from flambeau_aot.partition.memory import gather_again
 from torch import fx
 
 GATHER = torch.ops._c10d_functional.all_gather_into_tensor.default

@@ -2,7 +2,7 @@
 
 import flambeau_aot as aot
 import torch
-from flambeau_aot.partition.classify import classify
+from flambeau_aot.partition.cost import classify
 
 
 def saved_names(entry: aot.Compiled) -> list[str]:

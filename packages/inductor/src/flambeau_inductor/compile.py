@@ -18,7 +18,7 @@ from flambeau_prims import prim_of
 from torch import fx
 
 from flambeau_inductor.autotune.benchmark import Budget
-from flambeau_inductor.autotune.matmul_libraries import library_choices
+from flambeau_inductor.autotune.cpp_variants import library_choices
 from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.cuda_graph_rules import rules_of, why_not
 from flambeau_inductor.debug import DebugFolder, open_debug_folder

@@ -1,6 +1,9 @@
 """Exceptions of this package.
 
 In: nothing. Out: the exceptions. Invariant: each message is one sentence that names what was seen.
+
+Refusals of code generation. In: a reason. Out: an exception. Invariant: its message is one sentence
+that names the operation or dtype; the caller makes it a fallback, counted and named.
 """
 
 from __future__ import annotations
@@ -34,3 +37,11 @@ class CompilerFailed(InductorError):
 
 class CacheWarning(UserWarning):
     """The cache folder cannot be used; kernels are built in a private folder that does not last."""
+
+
+class TritonUnsupported(Exception):
+    """The loop uses something that Triton kernels cannot express."""
+
+
+class CppUnsupported(Exception):
+    """A loop that cannot be written as C++: it names the operation or dtype."""

@@ -14,8 +14,7 @@ from torch import fx
 
 from flambeau_inductor.compile_state import Compilation
 from flambeau_inductor.driver import Pass, optional
-from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
-from flambeau_inductor.ir.program import Program
+from flambeau_inductor.ir.program import CallWithEpilogue, Program
 from flambeau_inductor.ir.steps import on_a_gpu
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes.epilogues import FUNCTIONS, fuse_epilogues, rule_of

@@ -26,7 +26,7 @@ options = types.ModuleType("flambeau_inductor.options")
 options.CACHE_DIR = "FLAMBEAU_CACHE_DIR"
 sys.modules["flambeau_inductor.options"] = options
 from pathlib import Path
-from flambeau_inductor.cache.keys import key
+from flambeau_inductor.cache.environment_key import key
 from flambeau_inductor.cache.store import CacheStore
 store, number = CacheStore(Path(sys.argv[2]), limit=400_000), int(sys.argv[3])
 print("ready", flush=True)

@@ -12,7 +12,7 @@ from flambeau_inductor.cache import CacheStore, Lease
 from flambeau_inductor.codegen.cpp.toolchain import Toolchain, find_toolchain
 from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.errors import CompilerFailed
-from flambeau_inductor.kernels import precompiled
+from flambeau_inductor.kernels.generate import THREAD, build_library
 
 from tests.codegen import loops
 
@@ -36,7 +36,7 @@ def code(library: Path) -> str:
 def made(store: CacheStore) -> list[Path]:
     """What is in the store once nobody makes anything any more."""
     for thread in threading.enumerate():
-        if thread.name == precompiled.THREAD:
+        if thread.name == THREAD:
             thread.join()
     return list(store.folder.glob("headers/*/*/*.gch"))
 
@@ -44,10 +44,10 @@ def made(store: CacheStore) -> list[Path]:
 def test_it_is_made_once_and_changes_no_library(tmp_path: Path) -> None:
     toolchain, store = find_toolchain(), CacheStore(tmp_path / "store")
     plain = code(toolchain.build(text(), tmp_path))
-    assert code(precompiled.build(toolchain, text(), tmp_path, store)) == plain
+    assert code(build_library(toolchain, text(), tmp_path, store)) == plain
     (header,) = made(store)
     times = header.stat()
-    assert code(precompiled.build(toolchain, text(), tmp_path, store)) == plain
+    assert code(build_library(toolchain, text(), tmp_path, store)) == plain
     assert made(store) == [header] and header.stat().st_mtime_ns == times.st_mtime_ns
 
 
@@ -55,17 +55,17 @@ def test_it_is_made_once_and_changes_no_library(tmp_path: Path) -> None:
 def test_one_that_is_not_right_is_not_read(how: str, tmp_path: Path) -> None:
     toolchain, store = find_toolchain(), CacheStore(tmp_path / "store")
     plain = code(toolchain.build(text(), tmp_path))
-    precompiled.build(toolchain, text(), tmp_path, store)
+    build_library(toolchain, text(), tmp_path, store)
     (header,) = made(store)
     if how == "of other lanes":
-        precompiled.build(toolchain, text(torch.float64), tmp_path, store)
+        build_library(toolchain, text(torch.float64), tmp_path, store)
         (other,) = set(made(store)) - {header}
         other.replace(header)
     elif how == "missing":
         header.unlink()
     else:
         header.write_bytes(b"?" * 4096 if how == "garbage" else b"")
-    assert code(precompiled.build(toolchain, text(), tmp_path, store)) == plain
+    assert code(build_library(toolchain, text(), tmp_path, store)) == plain
 
 
 def test_a_fault_costs_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,12 +76,12 @@ def test_a_fault_costs_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     store = CacheStore(tmp_path / "store")
     plain = code(find_toolchain().build(text(), tmp_path))
     for _ in range(2):
-        assert code(precompiled.build(find_toolchain(), text(), tmp_path, store)) == plain
+        assert code(build_library(find_toolchain(), text(), tmp_path, store)) == plain
     assert made(store) == []
 
 
 def test_a_store_that_ends_with_its_process_has_none(tmp_path: Path) -> None:
     lease = Lease()
     store = CacheStore(lease.folder, lease)
-    precompiled.build(find_toolchain(), text(), tmp_path, store)
+    build_library(find_toolchain(), text(), tmp_path, store)
     assert made(store) == []

@@ -10,7 +10,7 @@ import torch
 from flambeau_inductor._torch_compat import WAIT, overload_of
 from flambeau_inductor.passes import chunk_products as chunked
 from flambeau_inductor.passes.merge_collectives import ALL_GATHER, REDUCE_SCATTER
-from flambeau_inductor.tuning.links import Link
+from flambeau_inductor.tuning.machine import Link
 from flambeau_prims import PRIMS
 from torch import Tensor, fx
 

@@ -14,7 +14,7 @@ from flambeau_inductor.passes.merge_collectives import (
     REDUCE_SCATTER,
     merge_collectives,
 )
-from flambeau_inductor.tuning.links import link_of
+from flambeau_inductor.tuning.machine import link_of
 from flambeau_prims import PRIMS
 from torch import Tensor, fx
 

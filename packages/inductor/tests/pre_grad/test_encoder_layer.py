@@ -7,7 +7,7 @@ import torch
 from flambeau_inductor import prepare
 from flambeau_inductor._torch_compat import encoder_layer
 from flambeau_inductor.passes.rewriter import rewrite_module
-from flambeau_inductor.pre_grad.encoder_layer import RULES, layer_by_parts
+from flambeau_inductor.pre_grad.attention import RULES, layer_by_parts
 from torch import Tensor, fx, nn
 
 

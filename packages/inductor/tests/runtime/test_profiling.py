@@ -4,8 +4,7 @@ import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor.runtime.artifact import load_artifact
-from flambeau_inductor.runtime.profiling import Unwatched, with_rows
+from flambeau_inductor.runtime.artifact import Unwatched, load_artifact, with_rows
 from torch import fx
 from torch.profiler import ProfilerActivity, profile
 

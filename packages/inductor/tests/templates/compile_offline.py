@@ -28,9 +28,9 @@ from flambeau_inductor.templates.attention.flash_backward import (
 )
 from flambeau_inductor.templates.attention.flash_forward import attention_kernel
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows, blocks_for
-from flambeau_inductor.templates.convolution.depthwise import tiles_for
+from flambeau_inductor.templates.convolution.match_convolution import tiles_for
 from flambeau_inductor.templates.gemm.epilogue import epilogue_of
-from flambeau_inductor.templates.gemm.packed import tile_for
+from flambeau_inductor.templates.gemm.kernel import tile_for
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Packed, Product, Window
 from flambeau_inductor.templates.gemm.split_k import partial_kernel
 from flambeau_inductor.templates.gemm.tiles import GemmTile

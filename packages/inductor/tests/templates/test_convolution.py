@@ -16,9 +16,9 @@ from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.templates.call_replacement import Selected
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
+from flambeau_inductor.templates.gemm.operands import operands_of
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, seconds
-from flambeau_inductor.templates.gemm.tma import operands_of
 from flambeau_inductor.templates.selection.races import product_kernel, way_of
 from flambeau_inductor.templates.selection.select import facts, select, select_by_model
 from torch import Tensor, fx

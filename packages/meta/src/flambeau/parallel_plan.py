@@ -25,7 +25,7 @@ import flambeau_aot
 import flambeau_capture
 import torch
 from flambeau_inductor.tuning import MEASURED
-from flambeau_inductor.tuning.links import NETWORK, Link, link_of
+from flambeau_inductor.tuning.machine import NETWORK, Link, link_of
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 

@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from flambeau_inductor.kernels import precompiled
+from flambeau_inductor.kernels import generate
 
 
 @pytest.fixture(autouse=True)
 def no_headers(monkeypatch):
     """No thread precompiles a header beside, whose entry would come at any moment."""
-    monkeypatch.setattr(precompiled._PrecompiledHeader, "make", lambda self: None)
+    monkeypatch.setattr(generate._PrecompiledHeader, "make", lambda self: None)
 
 
 @pytest.fixture

@@ -71,8 +71,7 @@ def lower(
 
 def _mode_of(inputs: Sequence[Any]) -> FakeTensorMode:
     for item in inputs:
-        mode = getattr(item, "fake_mode", None)
-        if mode is not None:
+        if (mode := getattr(item, "fake_mode", None)) is not None:
             return mode  # type: ignore[no-any-return]
     return FakeTensorMode()
 
@@ -147,8 +146,7 @@ class _Lowering(fx.Interpreter):
 
     def apply(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
         """One ATen operation on values: decomposed, or a leaf."""
-        prim = prim_of(op)
-        if prim is not None:
+        if (prim := prim_of(op)) is not None:
             return self.recorder.prim(prim, tuple(args), kwargs)
         if is_mutable(op):
             return self._written(op, args, kwargs)
@@ -199,8 +197,7 @@ class _Lowering(fx.Interpreter):
 
     def _functional(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
         self.recorder.notes["source_op"] = str(op)
-        function = self.table.get(op)
-        if function is not None:
+        if (function := self.table.get(op)) is not None:
             result = self.recorder.decompose(function, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -235,8 +232,7 @@ class _Lowering(fx.Interpreter):
     def _value(self, item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
             return item
-        known = self._by_id.get(id(item))
-        if known is not None:
+        if (known := self._by_id.get(id(item))) is not None:
             return known[1]
         # A tensor that the traced code holds by itself: a parameter of a module, or a constant.
         name = self._names.get(id(item)) or f"_tensor_constant{len(self.constants)}"

@@ -120,8 +120,7 @@ def _section(entry: Mapping[str, Any]) -> list[str]:
     facts["tags"] = ", ".join(facts["tags"])
     lines = [f"### {entry['name']}", "", f"`{entry['schema']}`", "", entry["meaning"], ""]
     lines += [f"- {about}: {text}" for about, text in facts.items() if text]
-    used_by = entry["used_by"]
-    if used_by:
+    if used_by := entry["used_by"]:
         shown = ", ".join(f"`{name.removeprefix('aten.')}`" for name in used_by[:_SHOWN])
         more = f" and {len(used_by) - _SHOWN} more" if len(used_by) > _SHOWN else ""
         lines.append(f"- lowered to from: {shown}{more}")
@@ -268,8 +267,7 @@ def prims_used(function: Decomposition) -> frozenset[str]:
     waiting: list[Any] = [function]
     while waiting:
         for value in _leaves(waiting.pop()):
-            prim = prim_of(value)
-            if prim is not None:
+            if (prim := prim_of(value)) is not None:
                 found.add(prim.name)
                 continue
             if isinstance(value, OpOverload):  # by way of another decomposition

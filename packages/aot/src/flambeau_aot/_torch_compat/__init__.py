@@ -12,15 +12,11 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 from flambeau_aot._torch_compat.autograd import *  # noqa: F403
-from flambeau_aot._torch_compat.batches import *  # noqa: F403
 from flambeau_aot._torch_compat.distributed_tensors import *  # noqa: F403
 from flambeau_aot._torch_compat.fakes import *  # noqa: F403
-from flambeau_aot._torch_compat.functional import *  # noqa: F403
-from flambeau_aot._torch_compat.fused_steps import *  # noqa: F403
 from flambeau_aot._torch_compat.hook_order import *  # noqa: F403
 from flambeau_aot._torch_compat.modes import *  # noqa: F403
 from flambeau_aot._torch_compat.operators import *  # noqa: F403
-from flambeau_aot._torch_compat.saved_hooks import *  # noqa: F403
 from flambeau_aot._torch_compat.tensors import *  # noqa: F403
 
 pytree = _pytree

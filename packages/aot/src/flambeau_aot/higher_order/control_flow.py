@@ -35,7 +35,7 @@ from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.metadata.corrections import contiguous
 from flambeau_aot.joint.program import of_callable
 from flambeau_aot.joint.trace import Joint, trace
-from flambeau_aot.partition.classify import has_own_generator, is_random, runs_anyway
+from flambeau_aot.partition.cost import has_own_generator, is_random, runs_anyway
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import replayed, streams

@@ -30,14 +30,14 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher_order.control_flow import NAMESPACE as BRANCHES
 from flambeau_aot.inputs.functional_inputs import FunctionalInput, stand_in_over
-from flambeau_aot.intercept.absent_formulas import taken_message
+from flambeau_aot.intercept.writes.custom_operators import taken_message
 from flambeau_aot.joint.absent_derivatives import led_to
 from flambeau_aot.joint.analysis import analyze
 from flambeau_aot.joint.dispatch_mode import JointTracer
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint, run_program
-from flambeau_aot.partition.classify import has_own_generator, is_random
+from flambeau_aot.partition.cost import has_own_generator, is_random
 from flambeau_aot.partition.split import backward_only, tangents_of
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.result_nodes import own_results

@@ -449,8 +449,7 @@ class Derivatives:
         with self.ambience.restored():
             compiled = self.compile(program, own)
         assert compiled.joint is not None
-        read = read_after_all(compiled.joint)
-        if read:
+        if read := read_after_all(compiled.joint):
             raise refusal("AO0154", name=self.name, read=", ".join(read))
         compiled.derive(self.told, self.apart)
         return compiled

@@ -141,8 +141,7 @@ def begin_grad(trace: Interception, call: Call) -> Any:
 @intercept(torch.Tensor.detach_)
 def detach_(trace: Interception, call: Call) -> Any:
     """Noted for an input; whether it is a view, which eager checks, its stand-in cannot say."""
-    known = trace.facts.get(id(call.target))
-    if known is not None:
+    if (known := trace.facts.get(id(call.target))) is not None:
         if known.part or known.has_views:
             raise refusal("AO0066")
         if known.is_view:

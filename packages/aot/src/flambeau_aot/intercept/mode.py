@@ -17,16 +17,14 @@ from torch.overrides import TorchFunctionMode
 from flambeau_aot._torch_compat import FakeTensor, functional_tensor, is_higher_order, left_alone
 from flambeau_aot.intercept import (  # noqa: F401 - they register their rules
     autocast_cache,
-    checked_overlap,
     input_attributes,
-    lazy_conjugates,
     replaced_calls,
     sparse_embeddings,
 )
-from flambeau_aot.intercept.mixed_operands import in_the_class
 from flambeau_aot.intercept.registry import ANSWERS, ARGUMENTS, Call, Interception, answered
+from flambeau_aot.intercept.replaced_calls import in_the_class
 from flambeau_aot.intercept.strides import lay_out_again
-from flambeau_aot.intercept.writes import masked_puts, running_statistics  # noqa: F401 - the same
+from flambeau_aot.intercept.writes import running_statistics  # noqa: F401 - the same
 from flambeau_aot.intercept.writes.custom_operators import call_user_operator, user_operator
 from flambeau_aot.intercept.writes.inplace import (
     WRITE_TO_LISTS,
@@ -111,7 +109,6 @@ class InterceptMode(TorchFunctionMode):
         return functional_tensor(result) if isinstance(result, FakeTensor) else result
 
     def _user_operator(self, call: Call) -> Any:
-        func = user_operator(call.func)
-        if func is not None:
+        if (func := user_operator(call.func)) is not None:
             return call_user_operator(func, call, self.trace.tracer.layouts)
         return call()

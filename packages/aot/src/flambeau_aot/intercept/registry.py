@@ -132,8 +132,7 @@ def forms(*names: str) -> tuple[Any, ...]:
     for name in names:
         for owner in (torch, torch.Tensor, functional):
             found += [getattr(owner, name)] if hasattr(owner, name) else []
-        packet = getattr(torch.ops.aten, name, None)
-        if packet is not None:
+        if (packet := getattr(torch.ops.aten, name, None)) is not None:
             found += [packet, *(getattr(packet, overload) for overload in packet.overloads())]
     return tuple(found)
 

@@ -3,24 +3,42 @@
 In: calls whose functional form, or torch's decomposition, is not what eager's kernel does. Out:
 calls that are.
 Invariant: the same values, memory order, random numbers and errors as eager's.
+
+The check of `torch.istft`, which eager makes of the window's values, as an assertion. In: calls of
+`istft`. Out: its operators, among them an assertion that the windows leave no element of the signal
+out. Invariant: an error where eager has one, when the graph runs.
+
+Calls of tensors of a class that consists of other tensors, alone or with plain ones. In: such a
+call. Out: its results and gradients, of the class itself. Invariant: functionalization wraps
+whatever an operator gives that was given one functional tensor, and every copy in another dtype, as
+autocast makes them; code of the class, which reads its parts, never sees such a wrapper around the
+class.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from flambeau_aot._torch_compat import outside_tracing, transforms_active
+from flambeau_aot._torch_compat import (
+    TorchDispatchMode,
+    current_value,
+    flattens,
+    is_functional,
+    outside_tracing,
+    transforms_active,
+)
 from flambeau_aot.eager_kernels.ctc import ctc_loss
 from flambeau_aot.eager_kernels.recurrent import LAYERS, recurrent
 from flambeau_aot.intercept.registry import Call, Interception, forms, intercept, refuses, replaces
 from flambeau_aot.intercept.writes.inplace import write
 from flambeau_aot.joint.metadata.data_dependent import MEMORY, refuse_memory
+from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.refusals import refusal
 from flambeau_aot.sizes import same_sizes
 
@@ -345,3 +363,74 @@ def refuse_recurrent(func: Any, target: Any) -> None:
     if isinstance(target, torch.Tensor) and target.device.type == "cuda":
         if torch.backends.cudnn.is_acceptable(target):
             raise refusal("AO0057", func=func.__name__)
+
+
+@intercept(*forms("istft"))
+def istft(trace: Interception, call: Call) -> Any:
+    """The inverse of `stft` in its parts."""
+    with _Differing():
+        return call()
+
+
+class _Differing(TorchDispatchMode):
+    """A mode in which tensors whose equality is queried are taken to differ, and asserted to."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is aten.equal.default:
+            differ = aten.any.default(aten.ne.Tensor(*args))
+            aten._assert_async.msg(differ, "istft: window overlap add min: 1")
+            return False
+        return func(*args, **(kwargs or {}))
+
+
+def in_the_class(call: Callable[[], Any], given: Any) -> Any:
+    """The result of a call; of one that is given tensors of such a class, of the class itself."""
+    tensors = tensors_in(given)
+    operands = [each for each in tensors if flattens(each)]
+    if not operands:
+        return call()
+    if mixed := any(map(is_functional, tensors)):
+        _gradients_of_the_class(operands)
+    result = call()
+    results = tensors_in(result)
+    if not mixed and len({each.dtype for each in (*operands, *results)}) > 1:
+        _gradients_of_the_class(operands)  # the engine brings each to the dtype of its operand
+    if all(_unwrapped(each) is each for each in results):
+        return result
+    return map_tensors(result, _with_history)
+
+
+def _gradients_of_the_class(operands: Sequence[torch.Tensor]) -> None:
+    for operand in operands:
+        if operand.requires_grad:
+            operand.register_hook(_unwrapped)
+
+
+def _unwrapped(value: torch.Tensor) -> torch.Tensor:
+    if not is_functional(value):
+        return value
+    inside = current_value(value)
+    return inside if flattens(inside) else value
+
+
+def _with_history(value: torch.Tensor) -> Any:
+    if _unwrapped(value) is value:
+        return value
+    return _WithoutWrapper.apply(value)  # type: ignore[no-untyped-call]
+
+
+class _WithoutWrapper(torch.autograd.Function):
+    """What a functional tensor stands for, as part of the autograd graph."""
+
+    @staticmethod
+    def forward(ctx: Any, wrapper: torch.Tensor) -> torch.Tensor:
+        """The value of the class."""
+        return _unwrapped(wrapper).detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """The gradient as it is."""
+        return _unwrapped(*grads)

@@ -145,8 +145,7 @@ def gathered(
         indices = torch.cat([use.rows.reshape(-1) for use in own])
         values = torch.cat([use.grad.reshape(-1, width) for use in own if use.grad is not None])
         paddings = {use.padding for use in own}
-        dense = every[place]
-        if dense is not None:
+        if (dense := every[place]) is not None:
             mask = torch.cat([_counted(use.rows, use.padding).reshape(-1) for use in own])[:, None]
             values = torch.where(mask, values, torch.zeros_like(values))
             every[place] = dense.index_add(0, indices, values)

@@ -34,8 +34,7 @@ from flambeau_aot.inputs.binding import SyntheticBaseView
 from flambeau_aot.inputs.functional_inputs import FunctionalInput
 from flambeau_aot.inputs.memory_overlap import expanded, steps_from
 from flambeau_aot.intercept.input_attributes import Handle
-from flambeau_aot.intercept.lazy_conjugates import is_lazy
-from flambeau_aot.intercept.strides import in_whole_memory
+from flambeau_aot.intercept.strides import in_whole_memory, is_lazy
 from flambeau_aot.joint.dispatch_mode import JointTracer, detached_data
 from flambeau_aot.joint.input_mutations import (
     Effects,
@@ -182,8 +181,7 @@ class _Results:
         leaf = _is_new_leaf(result)
         if leaf:
             self.leaves.append(result)
-        primal = self.by_storage.get(storage_key(result))
-        if primal is not None:
+        if (primal := self.by_storage.get(storage_key(result))) is not None:
             return self._view_of_input(result, primal, leaf)
         return self._from_graph(result, self.groups[storage_key(result)], leaf)
 

@@ -42,7 +42,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import AotError
 from flambeau_aot.inputs.memory_overlap import Layouts, is_dense, reach
-from flambeau_aot.intercept.determinism_alerts import alerts
+from flambeau_aot.intercept.eager_dtypes import alerts
 from flambeau_aot.intercept.input_attributes import InputHooks
 from flambeau_aot.intercept.writes.inplace import Views
 from flambeau_aot.joint.absent_derivatives import AbsentDerivatives, keep_history
@@ -50,13 +50,16 @@ from flambeau_aot.joint.checkpoint_regions import REGION, Regions
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.metadata.corrections import REFUSED
 from flambeau_aot.joint.metadata.data_dependent import may_raise
-from flambeau_aot.joint.metadata.fake_metadata import FakeValues, dense_order, inverse, memory_order
-from flambeau_aot.joint.metadata.operator_facts import (
+from flambeau_aot.joint.metadata.fake_metadata import (
     CHECKED,
     HIDDEN_WRITES,
+    FakeValues,
+    dense_order,
+    inverse,
     is_of_numbers_alone,
     is_real_number,
     is_refused_by_eager,
+    memory_order,
 )
 from flambeau_aot.joint.nested import map_leaves, map_tensors, tensors_in
 from flambeau_aot.joint.source_lines import Lines
@@ -166,7 +169,6 @@ class JointTracer(TorchDispatchMode):
         self._answers_natively = False
         self._deterministic = torch.are_deterministic_algorithms_enabled()
         self._meta: dict[str, Any] = {}
-        self._writes: dict[Any, bool] = {}
         self._absent = AbsentDerivatives()
         self._constant_fakes: dict[int, FakeTensor] = {}
         # A derivative is traced inside the backward pass that needs it.
@@ -185,10 +187,9 @@ class JointTracer(TorchDispatchMode):
 
     def where_flag(self, flag: torch.Tensor, value: torch.Tensor) -> Any:
         """A value where such an input is true, and zeros elsewhere."""
-        aten = torch.ops.aten
         kind = {"dtype": value.dtype, "device": flag.fake_device}  # type: ignore[attr-defined]
-        zero = self._run(aten.scalar_tensor.default, (0,), kind)
-        return self._run(aten.where.self, (flag, value, zero), {})
+        zero = self._run(_aten.scalar_tensor.default, (0,), kind)
+        return self._run(_aten.where.self, (flag, value, zero), {})
 
     def symbol(self, number: torch.SymInt | torch.SymFloat) -> fx.Node:
         """A new input of the graph that is the value of a symbol."""
@@ -208,13 +209,8 @@ class JointTracer(TorchDispatchMode):
 
     def placeholder(self, name: str, value: Any) -> fx.Node:
         """A new input of the graph; inputs come before every operator."""
-        after = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
-        if after is None:
-            first = next(iter(self.graph.nodes), None)
-            place = self.graph.inserting_before(first)
-        else:
-            place = self.graph.inserting_after(after)
-        with place:
+        last = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
+        with self.graph.inserting_after(last) if last else self.graph.inserting_before():
             node = self.graph.placeholder(name)
         node.meta["val"] = value
         self._nodes[id(value)] = node
@@ -274,24 +270,24 @@ class JointTracer(TorchDispatchMode):
             return args[0].fake_device
         if func._schema.name == WAITS_LATER:
             func = torch.ops._c10d_functional.wait_tensor.default
-        if func is torch.ops.aten.lift_fresh.default:
+        if func is _aten.lift_fresh.default:
             literal = args[0]
             if is_real_number(literal):
-                func, args = torch.ops.aten.scalar_tensor.default, (literal.item(),)
+                func, args = _aten.scalar_tensor.default, (literal.item(),)
                 kwargs = {"dtype": literal.dtype, "device": literal.device}
             else:
-                func = torch.ops.aten.clone.default
+                func = _aten.clone.default
                 args = self._lift_constants(args)
                 self._nodes[id(args[0])].meta[FRESH] = True
         if func is _RANDOM_FROM and len(args) > 2 and args[2] is not None and not kwargs:
-            func = torch.ops.aten.randint_like.low_dtype  # it draws so, and has a name in Python
+            func = _aten.randint_like.low_dtype  # it draws so, and has a name in Python
         if func is _aten._to_copy.default and is_symbolic(args[0]):
             # a number that torch.func has wrapped as a tensor, in another dtype
             func, kwargs = _aten.scalar_tensor.default, {"dtype": kwargs["dtype"]}
-        absent = func is torch.ops.aten._efficientzerotensor.default
+        absent = func is _aten._efficientzerotensor.default
         if absent:
             # It has no memory, and functionalization dies on a view of it.
-            func = torch.ops.aten.zeros.default
+            func = _aten.zeros.default
         if self._depth == 0:
             self._meta = self._lines_now()
         self._refuse_writes(func, args)
@@ -331,9 +327,9 @@ class JointTracer(TorchDispatchMode):
     def _number(self, computed: torch.Tensor) -> Any:
         """What an operator gives of numbers alone, which are known now."""
         if not is_real_number(computed):
-            return self._run(torch.ops.aten.clone.default, self._lift_constants((computed,)), {})
+            return self._run(_aten.clone.default, self._lift_constants((computed,)), {})
         kind = {"dtype": computed.dtype, "device": computed.device}
-        return self._run(torch.ops.aten.scalar_tensor.default, (computed.item(),), kind)
+        return self._run(_aten.scalar_tensor.default, (computed.item(),), kind)
 
     def _laid_as(self, written: torch.Tensor, result: torch.Tensor) -> Any:
         """A value that was written in place, which lies as before along dimensions of one too."""
@@ -356,7 +352,7 @@ class JointTracer(TorchDispatchMode):
             inside = [self._run(permute, (x, order), {}) for x in args[:count]]
             result = self._run(func, (*inside, *args[count:]), kwargs)
             return self._run(permute, (result, inverse(order)), {})
-        outside = func is torch.ops.aten.as_strided.default and self._outside(args)
+        outside = func is _aten.as_strided.default and self._outside(args)
         rule = self.decompositions.get(func)
         # others may take sizes as numbers, unchecked, which do not fit a few ones as their tensors
         asked = self._depth == 0 and (rule is not None or not CHECKED.isdisjoint(func.tags))
@@ -390,14 +386,9 @@ class JointTracer(TorchDispatchMode):
         return refusal(id, self._meta.get("stack_trace", ""), **facts)
 
     def _refuse_writes(self, func: Any, args: tuple[Any, ...]) -> None:
-        writes = self._writes.get(func)
-        if writes is None:
-            writes = bool(func._schema.is_mutable)
-            self._writes[func] = writes
-        if writes:
+        if func._schema.is_mutable:
             raise self._refusal("AO0041", func=func)
-        hidden = HIDDEN_WRITES.get(func._schema.name)
-        if hidden is not None:
+        if (hidden := HIDDEN_WRITES.get(func._schema.name)) is not None:
             mean, training = hidden
             if args[mean] is not None and args[training]:
                 raise self._refusal("AO0042", func=func)
@@ -426,12 +417,12 @@ class JointTracer(TorchDispatchMode):
         if id(value) not in given:
             return value
         if view and is_conj_or_neg(value):
-            return self._record(torch.ops.aten.alias.default, (value,), {})
+            return self._record(_aten.alias.default, (value,), {})
         if view:
             alias = self.fakes.like(value)
             self._nodes[id(alias)] = self._nodes[id(value)]
             return alias
-        return self._record(torch.ops.aten.clone.default, (value,), {})
+        return self._record(_aten.clone.default, (value,), {})
 
     def _note_view(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -439,7 +430,7 @@ class JointTracer(TorchDispatchMode):
         source = args[0]
         if not isinstance(source, FakeTensor) or result is source:
             return  # `resolve_conj` of what is not conjugated is that
-        if func is torch.ops.aten.as_strided.default and not is_dense(
+        if func is _aten.as_strided.default and not is_dense(
             tuple(source.shape), tuple(source.stride())
         ):
             self.reaches_between = True
@@ -451,7 +442,7 @@ class JointTracer(TorchDispatchMode):
         args = self._lift_constants(args)
         if not self.draws_in_backward and torch.Tag.nondeterministic_seeded in func.tags:
             raise self._refusal("AO0043")
-        if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
+        if func is _aten.as_strided_scatter.default and not args[0].is_contiguous():
             raise self._refusal("AO0044")
         mode = self.fakes.mode
         if any(isinstance(x, FakeTensor) and x.fake_mode is not mode for x in args):
@@ -522,8 +513,7 @@ class JointTracer(TorchDispatchMode):
     def _lift(self, tensor: torch.Tensor) -> FakeTensor:
         if isinstance(tensor, FakeTensor):
             return tensor
-        known = self._constant_fakes.get(id(tensor))
-        if known is not None:
+        if (known := self._constant_fakes.get(id(tensor))) is not None:
             return known
         if tensor.requires_grad:
             raise self._refusal("AO0048")

@@ -33,7 +33,7 @@ from flambeau_aot._torch_compat import (
     watch_unpacking,
     writes_to_view,
 )
-from flambeau_aot.intercept.absent_formulas import taken_message
+from flambeau_aot.intercept.writes.custom_operators import taken_message
 from flambeau_aot.joint.cotangents import Cotangents
 from flambeau_aot.joint.input_mutations import Effects
 from flambeau_aot.joint.result_order import History

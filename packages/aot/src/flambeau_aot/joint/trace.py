@@ -44,10 +44,10 @@ from flambeau_aot.inputs.functional_inputs import (
     FunctionalInput,
     InputFacts,
     facts_of,
+    hides_grad,
     stand_in,
 )
 from flambeau_aot.inputs.memory_overlap import has_gaps
-from flambeau_aot.inputs.synthetic_bases import hides_grad
 from flambeau_aot.intercept.autocast_cache import AutocastCache
 from flambeau_aot.intercept.mode import InterceptMode
 from flambeau_aot.intercept.registry import Interception

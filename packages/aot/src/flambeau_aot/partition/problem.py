@@ -22,9 +22,8 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.interface import Classifier, OpClass
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.classify import classify as class_of
-from flambeau_aot.partition.classify import is_random, is_repeatable
-from flambeau_aot.partition.cost import work
+from flambeau_aot.partition.cost import classify as class_of
+from flambeau_aot.partition.cost import is_random, is_repeatable, work
 from flambeau_aot.partition.memory import is_snapshot
 from flambeau_aot.partition.shared_memory import read_late, results_kept, root_of
 from flambeau_aot.partition.split import backward_only, forward_part

@@ -21,7 +21,7 @@ from torch import fx
 from flambeau_aot.interface import Classifier
 from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.trace import FRESH, Joint
-from flambeau_aot.partition.classify import classify
+from flambeau_aot.partition.cost import classify
 from flambeau_aot.partition.memory import SNAPSHOT
 from flambeau_aot.partition.split import backward_only, readers_of
 from flambeau_aot.runtime_plan import FromGraph, Saved, Watched

@@ -25,8 +25,7 @@ from flambeau_aot.interface import Classifier
 from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
-from flambeau_aot.partition.cost import work
+from flambeau_aot.partition.cost import classify, has_effect, runs_anyway, work
 from flambeau_aot.partition.memory import is_snapshot, shares_memory
 from flambeau_aot.runtime_plan import Saved
 from flambeau_aot.sizes import (
@@ -340,8 +339,7 @@ def extract(
     of no dimension, the number that is read off it.
     """
     needed = computed_from((*outputs, *also), given={*inputs, *numbers.values()})
-    outside = [node for node in needed if node.op == "placeholder"]
-    if outside:
+    if outside := [node for node in needed if node.op == "placeholder"]:
         names = [node.name for node in outside]
         raise AotError(f"the cut leaves out {names}, which the graph needs")
     graph = fx.Graph()
@@ -402,8 +400,7 @@ def checked_cut(joint: Joint, saved: Any) -> Sequence[fx.Node]:
         if not isinstance(item, fx.Node) or item not in nodes:
             raise AotError(f"the partition returned {item!r}, no node of the joint graph; {RULES}")
     late = backward_only(joint)
-    wrong = [node for node in chosen if node in late]
-    if wrong:
+    if wrong := [node for node in chosen if node in late]:
         raise AotError(
             f"the partition saves {[node.name for node in wrong]}, which only the backward part "
             f"can compute; {RULES}",
@@ -411,7 +408,6 @@ def checked_cut(joint: Joint, saved: Any) -> Sequence[fx.Node]:
         )
     given = {*chosen, *joint.late_inputs, *joint.symbols}
     needed = computed_from(joint.grads, given=given)
-    missing = [node.name for node in joint.primals if node in needed]
-    if missing:
+    if missing := [node.name for node in joint.primals if node in needed]:
         raise AotError(f"the cut leaves out {missing}, which the gradients need; {RULES}")
     return chosen

@@ -202,8 +202,7 @@ def _nothing(primals: Sequence[torch.Tensor], outputs: Sequence[Any], views: Vie
 
 def _reshape(tensor: torch.Tensor, steps: tuple[ViewStep, ...]) -> None:
     for step in steps:
-        change = IN_PLACE.get(step.func)
-        if change is not None:
+        if (change := IN_PLACE.get(step.func)) is not None:
             change(tensor, *step.args, **step.kwargs)
 
 

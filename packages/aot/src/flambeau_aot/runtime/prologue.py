@@ -18,8 +18,8 @@ import torch
 
 from flambeau_aot._torch_compat import base_of, lie_at, storage_key
 from flambeau_aot.errors import AliasingChanged, AotError
+from flambeau_aot.inputs.functional_inputs import base_for
 from flambeau_aot.inputs.memory_overlap import in_anothers_memory
-from flambeau_aot.inputs.synthetic_bases import base_for
 from flambeau_aot.runtime.unneeded_derivatives import none_of_a_user
 from flambeau_aot.runtime_plan import RuntimePlan
 
@@ -188,8 +188,7 @@ def _no_overlap(
             owner = owners.get(storage_key(tensor), index)
             if owner != index:
                 _raise_shared(owner)
-    shared = in_anothers_memory(written, beside, primals)
-    if shared is not None:
+    if (shared := in_anothers_memory(written, beside, primals)) is not None:
         _raise_shared(shared[0])
 
 

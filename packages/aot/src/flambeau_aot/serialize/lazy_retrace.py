@@ -70,8 +70,7 @@ class LateDerivatives:
         """Gradients as part of the autograd graph."""
         symbols = tuple(call.symbols)
         with self.lock:
-            compiled = self.compiled.get(symbols)
-            if compiled is None:
+            if (compiled := self.compiled.get(symbols)) is None:
                 compiled = self.compiled[symbols] = self._compile(symbols)
         higher = compiled.higher
         if higher is None:

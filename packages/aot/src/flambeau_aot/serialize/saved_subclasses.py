@@ -22,7 +22,7 @@ from flambeau_aot._torch_compat import (
     mesh_text,
     meshes_in,
 )
-from flambeau_aot.inputs.subclass_specs import SubclassSpec, spec_of
+from flambeau_aot.inputs.binding import SubclassSpec, spec_of
 from flambeau_aot.interface import Boxed
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.runtime.call import Compiled

@@ -1,18 +1,27 @@
 """Disk cache of built kernels and measurements."""
 
 from flambeau_inductor.cache import size_limit
-from flambeau_inductor.cache.environment_key import code, processor, surroundings, versions
-from flambeau_inductor.cache.kept_values import KeptValues, open_values
-from flambeau_inductor.cache.keys import Key, differences, key, key_from
+from flambeau_inductor.cache.environment_key import (
+    Key,
+    code,
+    differences,
+    key,
+    key_from,
+    processor,
+    surroundings,
+    versions,
+)
 from flambeau_inductor.cache.store import (
     OWN,
     CacheEntry,
     CacheStore,
+    KeptValues,
     Lease,
     cache_folder,
     intact,
     objection,
     open_store,
+    open_values,
 )
 
 __all__ = [

@@ -19,8 +19,13 @@ from typing import Any
 from torch import fx
 
 from flambeau_inductor.compile_state import Compilation, KernelText
-from flambeau_inductor.debug.benchmark_scripts import bench_script, gpu_scripts, kernel_facts
-from flambeau_inductor.debug.kernel_benchmark import LIBRARY, LIBRARY_FACTS
+from flambeau_inductor.debug.benchmark_scripts import (
+    LIBRARY,
+    LIBRARY_FACTS,
+    bench_script,
+    gpu_scripts,
+    kernel_facts,
+)
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
 from flambeau_inductor.ir.steps import known_bytes, made_by, touched
 from flambeau_inductor.ir.tensors import LibraryCall

@@ -282,13 +282,8 @@ def as_expr(value: int | Expr) -> Expr:
     raise TypeError(f"expected an int or an index expression, got {type(value).__name__}")
 
 
-def terms_of(expr: Expr) -> tuple[dict[Expr, int], int]:
-    """The expression as `sum(factor * coefficient) + constant`."""
-    return _collected((expr,))
-
-
-def _collected(parts: Iterable[Expr]) -> tuple[dict[Expr, int], int]:
-    """The sum of expressions, like terms collected."""
+def terms_of(*parts: Expr) -> tuple[dict[Expr, int], int]:
+    """The sum of expressions as `sum(factor * coefficient) + constant`, like terms collected."""
     terms: dict[Expr, int] = {}
     constant = 0
     for part in parts:
@@ -311,7 +306,12 @@ def from_terms(terms: Mapping[Expr, int], constant: int) -> Expr:
 
 def add(parts: Iterable[Expr]) -> Expr:
     """The canonical sum."""
-    return from_terms(*_collected(parts))
+    return from_terms(*terms_of(*parts))
+
+
+def _with_coefficients(expr: Expr, of: Callable[[int], int]) -> Expr:
+    terms, constant = terms_of(expr)
+    return from_terms({term: of(c) for term, c in terms.items()}, of(constant))
 
 
 def product(factors: Iterable[Expr]) -> Expr:
@@ -321,17 +321,10 @@ def product(factors: Iterable[Expr]) -> Expr:
 
 def mul(a: Expr, b: Expr) -> Expr:
     """The canonical product, multiplied out over sums."""
-    if isinstance(a, IntegerConstant) and isinstance(b, IntegerConstant):
-        return IntegerConstant(a.value * b.value)
     if isinstance(b, IntegerConstant):
         a, b = b, a
     if isinstance(a, IntegerConstant):
-        if a.value == 0:
-            return ZERO
-        if a.value == 1:
-            return b
-        terms, constant = terms_of(b)
-        return from_terms({t: c * a.value for t, c in terms.items()}, constant * a.value)
+        return b if a.value == 1 else _with_coefficients(b, a.value.__mul__)
     if isinstance(a, Add):
         return add([mul(part, b) for part in a.args])
     if isinstance(b, Add):
@@ -353,17 +346,11 @@ def floordiv(a: Expr, b: Expr) -> Expr:
     k = b.value
     if k <= 0:
         raise ValueError(f"division by {k}: divisors of index expressions are positive")
-    if k == 1:
-        return a
-    if isinstance(a, IntegerConstant):
-        return IntegerConstant(a.value // k)
     whole, rest, shared = _divide(a, k)
-    if not rest.vars:
-        # `rest` is a constant in [0, k) here.
+    if not rest.vars:  # a constant in [0, k)
         return whole
     if shared > 1:
-        terms, constant = terms_of(rest)
-        rest = from_terms({t: c // shared for t, c in terms.items()}, constant // shared)
+        rest = _with_coefficients(rest, lambda c: c // shared)
         inner = floordiv(rest, IntegerConstant(k // shared))
     elif isinstance(rest, FloorDiv) and isinstance(rest.b, IntegerConstant):
         inner = floordiv(rest.a, IntegerConstant(rest.b.value * k))
@@ -371,7 +358,7 @@ def floordiv(a: Expr, b: Expr) -> Expr:
         inner = mod(floordiv(rest.a, b), IntegerConstant(rest.b.value // k))
     else:
         inner = FloorDiv(rest, b)
-    return inner if not whole.vars and whole == 0 else add((whole, inner))
+    return add((whole, inner))
 
 
 def mod(a: Expr, b: Expr) -> Expr:
@@ -384,19 +371,13 @@ def mod(a: Expr, b: Expr) -> Expr:
     k = b.value
     if k <= 0:
         raise ValueError(f"remainder by {k}: divisors of index expressions are positive")
-    if k == 1:
-        return ZERO
-    if isinstance(a, IntegerConstant):
-        return IntegerConstant(a.value % k)
     _, rest, shared = _divide(a, k)
     if isinstance(rest, IntegerConstant):
-        return IntegerConstant(rest.value % k)
+        return rest
     if shared > 1:
-        terms, constant = terms_of(rest)
-        low = constant % shared
-        rest = from_terms({t: c // shared for t, c in terms.items()}, constant // shared)
-        scaled = mul(IntegerConstant(shared), mod(rest, IntegerConstant(k // shared)))
-        return add((scaled, IntegerConstant(low))) if low else scaled
+        low = terms_of(rest)[1] % shared
+        rest = _with_coefficients(rest, lambda c: c // shared)
+        return mod(rest, IntegerConstant(k // shared)) * shared + low
     if isinstance(rest, Mod) and isinstance(rest.b, IntegerConstant) and rest.b.value % k == 0:
         return mod(rest.a, b)
     return Mod(rest, b)

@@ -67,8 +67,7 @@ def _divided(kind: type[Division], a: Expr, b: Expr, ranges: Ranges) -> Expr:
     least = low // b.value
     if least == high // b.value:
         return IntegerConstant(least) if quotient else a - least * b.value
-    cut = _digits(a, b.value, ranges)
-    if cut is not None:
+    if (cut := _digits(a, b.value, ranges)) is not None:
         upper, lower, scale = cut
         part = _divided(kind, upper, IntegerConstant(b.value // scale), ranges)
         return part if quotient else add((mul(IntegerConstant(scale), part), lower))

@@ -88,8 +88,7 @@ def decide_max(a: Size, b: Size) -> Size:
 
 
 def _decided(relation: str, a: Size, b: Size) -> bool:
-    sure = known(relation, a, b)
-    if sure is not None:
+    if (sure := known(relation, a, b)) is not None:
         return sure
     gap = as_expr(a) - b
     if not is_size(gap):

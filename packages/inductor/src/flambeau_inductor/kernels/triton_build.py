@@ -32,7 +32,6 @@ def build_triton(part: KernelPart, gpu: int | None, options: Options) -> Loaded:
             path, kernels_of(part), None if library is None else load_library(library)
         )
         if options.kept_binaries and library is not None:
-            fault = keep(part, made, library.read_bytes(), store)
-            if fault:
+            if fault := keep(part, made, library.read_bytes(), store):
                 warn(f"binaries are not kept: {fault}", CacheWarning)
         return {name: launcher.queue for name, launcher in made.items()}, (made, store)

@@ -4,8 +4,6 @@ from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.graph import lower_graph
 from flambeau_inductor.lowering.registry import RULES
 from flambeau_inductor.lowering.rules import (
-    convolution,
-    creation,
     embedding,
     indexing,
     library,

@@ -18,10 +18,17 @@ from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
 from flambeau_inductor.indexing import Expr, Size, is_long, plain, same_sizes, simplify, surely_less
-from flambeau_inductor.ir.call_with_epilogue import NOTHING, Asked, CallWithEpilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.nodes import value_of
-from flambeau_inductor.ir.program import ComputedNumber, Layout, SizeOfResult, each_leaf
+from flambeau_inductor.ir.program import (
+    NOTHING,
+    Asked,
+    CallWithEpilogue,
+    ComputedNumber,
+    Layout,
+    SizeOfResult,
+    each_leaf,
+)
 from flambeau_inductor.ir.tensors import (
     Argument,
     Definition,
@@ -182,8 +189,7 @@ class Context:
         """A node of `shape` reading `base` at looked-up positions."""
         if isinstance(base.define, View) and any(isinstance(e, IndexLookup) for e in index):
             # Coordinates of the view that are plain dimensions carry over; others are opaque.
-            carried = _through_view(base.define, index)
-            if carried is not None:
+            if (carried := _through_view(base.define, index)) is not None:
                 return self.gather(base.define.base, shape, carried)
         return self.node(shape, base.dtype, base.device, Gather(base, index))
 

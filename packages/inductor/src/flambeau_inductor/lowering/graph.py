@@ -30,9 +30,8 @@ from flambeau_inductor.indexing import (
     to_python,
 )
 from flambeau_inductor.info import ALONE, GraphInfo
-from flambeau_inductor.ir.call_with_epilogue import CallWithEpilogue
 from flambeau_inductor.ir.nodes import name_of, value_of
-from flambeau_inductor.ir.program import ComputedNumber, Layout, SymbolSource
+from flambeau_inductor.ir.program import CallWithEpilogue, ComputedNumber, Layout, SymbolSource
 from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
@@ -250,8 +249,7 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     rule = rule_of(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
     if rule is not None and name not in VIEW_PRIMITIVES:
-        unheld = _unheld(ctx, node)
-        if unheld is not None:
+        if (unheld := _unheld(ctx, node)) is not None:
             rule, reason = None, unheld
         elif len(ctx.graph.lowered) == ctx.fuel.lowerings:
             rule, reason = None, "out of fuel"
@@ -316,8 +314,7 @@ def _own_text(ctx: Context, given: Any) -> str:
 
 
 def _count(ctx: Context, node: fx.Node) -> None:
-    prim = prim_of(node.target)
-    if prim is not None and prim.name not in VIEW_PRIMITIVES:
+    if (prim := prim_of(node.target)) is not None and prim.name not in VIEW_PRIMITIVES:
         ctx.graph.lowered.append((prim.name, node.name))
 
 

@@ -240,8 +240,7 @@ class GraphSizes:
         """Where each symbol is found; NotYetSymbolic if one is nowhere."""
         self._sources = {**self._within, **self._sources}
         known = self._sources.keys() | self._made
-        missing = [s for s in self._symbols.values() if s.name not in known]
-        if missing:
+        if missing := [s for s in self._symbols.values() if s.name not in known]:
             raise NotYetSymbolic(f"no input has exactly the size {missing[0]}")
         return tuple(
             (s.name, self._sources[s.name])

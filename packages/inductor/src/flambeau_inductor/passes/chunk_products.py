@@ -25,10 +25,10 @@ from torch import fx
 from flambeau_inductor._torch_compat import WAIT, overload_of
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.passes.merge_collectives import ALL_GATHER, REDUCE_SCATTER
-from flambeau_inductor.templates.gemm.alignment import library_seconds
+from flambeau_inductor.templates.gemm.problem import library_seconds
 from flambeau_inductor.templates.gemm.tiles import GemmShape
 from flambeau_inductor.tuning import tuning_of
-from flambeau_inductor.tuning.links import link_of
+from flambeau_inductor.tuning.machine import link_of
 
 ADDMM, BROADCAST = PRIMS["addmm"].overload, PRIMS["broadcast_in_dim"].overload
 CAT, MM = PRIMS["cat"].overload, PRIMS["mm"].overload

@@ -17,8 +17,8 @@ import torch
 from flambeau_prims import PRIMS
 from torch import fx
 
-from flambeau_inductor.ir.call_with_epilogue import Asked, CallWithEpilogue
 from flambeau_inductor.ir.nodes import name_of
+from flambeau_inductor.ir.program import Asked, CallWithEpilogue
 from flambeau_inductor.node_queries import erase_unused, has_tag, readers, same_meta, val_of
 from flambeau_inductor.passes.rewriter import (
     Argument,

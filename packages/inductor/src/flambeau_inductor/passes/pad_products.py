@@ -26,7 +26,7 @@ from flambeau_inductor.ir.nodes import name_of
 from flambeau_inductor.node_queries import escaping, has_tag, readers, static_shape, strides, val_of
 from flambeau_inductor.passes.epilogues import COMPUTING
 from flambeau_inductor.passes.rewriter import Ledger
-from flambeau_inductor.templates.gemm.alignment import (
+from flambeau_inductor.templates.gemm.problem import (
     PIECE,
     copy_seconds,
     library_seconds,
@@ -286,8 +286,7 @@ class _Padding:
         """An operand of `node` with so many more rows and columns of zeros."""
         if not any(more):
             return matrix
-        row = _row(matrix)
-        if row is not None:
+        if (row := _row(matrix)) is not None:
             shape = tuple(val_of(matrix).shape)
             wide = self._longer_row(node, row, more[1])
             with self.graph.inserting_before(node):

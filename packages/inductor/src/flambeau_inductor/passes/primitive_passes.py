@@ -15,18 +15,17 @@ from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes import attention, epilogues
 from flambeau_inductor.passes.chunk_products import chunk_products
-from flambeau_inductor.passes.merge_collectives import merge_collectives
+from flambeau_inductor.passes.merge_collectives import gather_transfers, merge_collectives
 from flambeau_inductor.passes.pad_products import pad_products
-from flambeau_inductor.passes.part_writes import merge_part_writes
 from flambeau_inductor.passes.rewriter import Ledger, Rule
 from flambeau_inductor.passes.rewriter import rewrite as apply_rules
 from flambeau_inductor.passes.simplify import (
     drop_redundant,
     fold_constants,
     merge_equal,
+    merge_part_writes,
     remove_dead,
 )
-from flambeau_inductor.passes.transfers import gather_transfers
 
 GraphPass = Pass[PassContext, fx.Graph]
 

@@ -13,7 +13,7 @@ from torch import fx
 from flambeau_inductor.driver import Pass, PassContext, run_passes
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.passes.rewriter import Rule, rewrite_module
-from flambeau_inductor.pre_grad import convolutions, encoder_layer
+from flambeau_inductor.pre_grad import attention, convolutions
 from flambeau_inductor.pre_grad.attention import (
     drop_constant_masks,
     fuse_attention,
@@ -43,7 +43,7 @@ def _channels_last(context: PassContext, gm: fx.GraphModule) -> tuple[fx.GraphMo
 
 CAPTURED_PASSES: tuple[CapturedPass, ...] = (
     _pass("keep_recurrent", keep_recurrent),
-    _rules("open_encoder_layers", encoder_layer.RULES),
+    _rules("open_encoder_layers", attention.RULES),
     _pass("drop_constant_masks", drop_constant_masks, lambda o: not o.deterministic),
     _pass("fuse_strided_attention", fuse_strided_attention, lambda o: not o.deterministic),
     _pass("fuse_attention", fuse_attention, lambda o: not o.deterministic),

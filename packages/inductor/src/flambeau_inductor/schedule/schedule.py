@@ -24,8 +24,11 @@ from flambeau_inductor.schedule.gpu.row_column_fusion import fuse_rows_and_colum
 from flambeau_inductor.schedule.gpu.split_reduction import split_reductions
 from flambeau_inductor.schedule.gpu.unroll import unroll_short_axes
 from flambeau_inductor.schedule.materialize.materialize import materialize
-from flambeau_inductor.schedule.memory.coalesce_copies import coalesce_copies
-from flambeau_inductor.schedule.memory.order import reorder_for_peak_memory, sink_loops
+from flambeau_inductor.schedule.memory.order import (
+    coalesce_copies,
+    reorder_for_peak_memory,
+    sink_loops,
+)
 from flambeau_inductor.schedule.memory.planning import (
     plan_lifetimes,
     reuse_buffers,

@@ -15,7 +15,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import (
     DEPENDENT,
     RELEASE,
@@ -25,6 +24,7 @@ from flambeau_inductor.codegen.triton.kernel import (
     kernel_of,
 )
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
+from flambeau_inductor.errors import TritonUnsupported
 from flambeau_inductor.indexing import as_expr
 from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Store
 from flambeau_inductor.ir.program import Alloc, FreeBuffer, Program, Reuse, RunLoop, Step, Touched

@@ -14,7 +14,6 @@ from typing import Any
 
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
 from flambeau_inductor.indexing import hint, is_open, same_sizes
-from flambeau_inductor.ir.deferred_random import DeferredDraw
 from flambeau_inductor.ir.loops import Check
 from flambeau_inductor.ir.program import (
     Alloc,
@@ -28,7 +27,7 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
-from flambeau_inductor.ir.steps import storage_bytes, touched
+from flambeau_inductor.ir.steps import DeferredDraw, storage_bytes, touched
 from flambeau_inductor.runtime.cpu.blocked_linear import IN_BLOCKS
 from flambeau_inductor.runtime.cpu.huge_pages import RETURNED
 from flambeau_inductor.runtime.cpu.random import BERNOULLI
@@ -325,8 +324,7 @@ def _run_after_draws(
 def _let_go(p: _WrapperWriter, step: RunLoop) -> None:
     """What a loop has written is what is left of the memory that it was written to."""
     _, written = touched(step)
-    gone = [p.dying.pop(name) for name in list(p.dying) if name in written]
-    if gone:
+    if gone := [p.dying.pop(name) for name in list(p.dying) if name in written]:
         p("del " + ", ".join(gone))
 
 

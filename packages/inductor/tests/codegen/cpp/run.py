@@ -12,7 +12,7 @@ from flambeau_inductor.cache import open_store
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.cpp.unit import generate
 from flambeau_inductor.ir.loops import Loop
-from flambeau_inductor.kernels import precompiled
+from flambeau_inductor.kernels.generate import build_library
 
 Buffers = dict[str, torch.Tensor]
 # narrower than the machine's vectors: the tests then cover the other widths too
@@ -26,7 +26,7 @@ def vector_bytes() -> int:
 
 def built(text: str, folder: Path) -> ctypes.PyDLL:
     """The library of a unit, whose `flambeau_kernel` gives functions by their numbers."""
-    path = precompiled.build(find_toolchain(), text, folder, open_store())
+    path = build_library(find_toolchain(), text, folder, open_store())
     library = ctypes.PyDLL(str(path))
     library.flambeau_kernel.restype = ctypes.py_object
     return library

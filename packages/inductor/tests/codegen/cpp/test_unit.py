@@ -10,7 +10,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from flambeau_inductor.codegen.cpp.unit import generate
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Reduce, ReducePart, Store
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import generate
-from flambeau_inductor.codegen.triton.occupancy import spills
 from flambeau_inductor.codegen.triton.reductions import online_sums
-from flambeau_inductor.codegen.triton.tiling import Dimension, choose
+from flambeau_inductor.codegen.triton.tiling import Dimension, choose, spills
+from flambeau_inductor.errors import TritonUnsupported
 from flambeau_inductor.indexing import Var, as_expr
 from flambeau_inductor.ir.loops import (
     Axis,

@@ -7,8 +7,8 @@ from pathlib import Path
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.pointwise import spell_random
+from flambeau_inductor.errors import TritonUnsupported
 from flambeau_inductor.indexing import Var, as_expr
 from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Point, Store
 

@@ -1,5 +1,5 @@
 """Products by matrices of four bits an element, by the machine instructions that the interpreter
-does not have (`tests/templates/gemm/test_packed.py` has what it has)."""
+does not have (`tests/templates/gemm/test_packed_products.py` has what it has)."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_tensors_of_a_graph_that_are_written_row_by_row(fn: Function, buffers: i
 
 def test_the_work_grows_as_the_writes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop over the rows, unrolled: no step is looked at again for each of the others."""
-    module = import_module("flambeau_inductor.schedule.memory.coalesce_copies")
+    module = import_module("flambeau_inductor.schedule.memory.order")
     looked: list[object] = []
 
     def seen(step: Any) -> Any:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.module import module_text
+from flambeau_inductor.templates.attention.flash_forward import split_attention
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, padded
-from flambeau_inductor.templates.attention.split_keys import split_attention
 from torch import Tensor
 from torch.nn import functional as F
 

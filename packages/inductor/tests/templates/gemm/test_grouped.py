@@ -17,12 +17,11 @@ from flambeau_inductor.ir.program import Extern, Program
 from flambeau_inductor.templates.gemm.epilogue import epilogue_of
 from flambeau_inductor.templates.gemm.grouped import even_ends, tiles_for
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct, find
+from flambeau_inductor.templates.gemm.operands import operands_of
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.selection.races import product_kernel
+from flambeau_inductor.templates.selection.races import product_class, product_kernel
 from flambeau_inductor.templates.selection.select import select
-from flambeau_inductor.templates.selection.shape_buckets import product_class
 from torch import Tensor
 
 from tests.templates.selection.test_select import Chooser, program_of, sound

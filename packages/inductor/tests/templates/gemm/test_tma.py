@@ -12,10 +12,10 @@ from flambeau_inductor.codegen.triton.module import module_text
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue, plain
+from flambeau_inductor.templates.gemm.operands import operands_of
 from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.split_k import partial_kernel
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.gemm.tma import operands_of
 from flambeau_inductor.templates.selection.races import product_kernel
 
 HALF = torch.float16  # the interpreter multiplies the bits of bfloat16

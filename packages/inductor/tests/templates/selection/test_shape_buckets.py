@@ -10,12 +10,8 @@ import torch
 from flambeau_inductor.autotune import Budget, Candidate, Tuner
 from flambeau_inductor.templates.attention.match_attention import find_attention
 from flambeau_inductor.templates.gemm.match_gemm import find
+from flambeau_inductor.templates.selection.races import attention_class, product_class, rounded
 from flambeau_inductor.templates.selection.select import select
-from flambeau_inductor.templates.selection.shape_buckets import (
-    attention_class,
-    product_class,
-    rounded,
-)
 from torch.nn import functional as F
 
 from tests.templates.selection.test_select import program_of

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from flambeau_aot.size_operations import OPERATIONS
-from flambeau_aot.sizes import has_symbols, is_symbolic
+from flambeau_aot.sizes import OPERATIONS, has_symbols, is_symbolic
 from torch import fx
 
 from flambeau import _torch_compat as compat

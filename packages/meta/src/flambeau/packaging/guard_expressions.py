@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau_aot.size_operations import OPERATIONS, SizeOperation
+from flambeau_aot.sizes import OPERATIONS, SizeOperation
 
 Tree = Any
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flambeau_inductor.debug.kernel_benchmark import Timed
+from flambeau_inductor.debug.benchmark_scripts import Timed
 
 from flambeau.errors import FlambeauError
 from flambeau.events.bus import GraphRun

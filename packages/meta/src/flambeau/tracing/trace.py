@@ -66,7 +66,7 @@ def kernel_times(work: Any) -> dict[str, float]:
 
 
 def _timed(function: Callable[..., Any], launch: Any, layouts: Any) -> float:
-    from flambeau_inductor.debug.kernel_benchmark import best_seconds  # no warm start loads it
+    from flambeau_inductor.debug.benchmark_scripts import best_seconds  # no warm start loads it
 
     tensors = []
     for name in launch.buffers:
@@ -82,7 +82,7 @@ def _timed(function: Callable[..., Any], launch: Any, layouts: Any) -> float:
 
 def roof(work: Any) -> float:
     """Bytes a second that a copy moves (read and written) on the device of a compilation."""
-    from flambeau_inductor.debug.kernel_benchmark import copy_rate  # no warm start loads it
+    from flambeau_inductor.debug.benchmark_scripts import copy_rate  # no warm start loads it
 
     devices = [buffer.layout.device for buffer in work.scheduled().buffers]
     return copy_rate(devices[0] if devices else torch.device("cpu"))

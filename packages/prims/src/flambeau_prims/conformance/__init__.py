@@ -1,7 +1,6 @@
 """Conformance kit for backends of primitives."""
 
-from flambeau_prims.conformance.check import Backend, Declaration, KitOutcome, check
-from flambeau_prims.conformance.mode import Decomposing
+from flambeau_prims.conformance.check import Backend, Declaration, Decomposing, KitOutcome, check
 from flambeau_prims.conformance.programs.programs import KitProgram
 from flambeau_prims.conformance.run import KitPlan, run
 from flambeau_prims.conformance.samples.cases import cases

@@ -4,12 +4,17 @@ In: a backend, `backend(gm, inputs) -> callable(*inputs) -> tuple of tensors`, a
 itself unable to do. Out: an `KitOutcome` a program.
 Invariant: whatever a backend does wrong (an exception, a wrong value, a write to an input) is an
 outcome, never an exception of the kit.
+
+Dispatch mode that decomposes a running program. In: any eager code. Out: the same results, computed
+through prims. Invariant: an operation is decomposed once; the prims and leaves inside run as they
+are.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,10 +24,13 @@ import torch
 from torch import Tensor, fx
 
 from flambeau_prims._op import NotYetSymbolic
+from flambeau_prims._torch_compat import DispatchMode, OpOverload
 from flambeau_prims.conformance.compare import JudgedOutput, verdict
 from flambeau_prims.conformance.programs.programs import KitProgram
 from flambeau_prims.conformance.relations import RELATIONS
 from flambeau_prims.conformance.samples.tensors import CPU, moved
+from flambeau_prims.decomposition_choice import decompositions
+from flambeau_prims.decomposition_table import Decomposition
 from flambeau_prims.shape_rules import TensorMeta
 
 Backend: TypeAlias = Callable[[fx.GraphModule, list[Tensor]], Callable[..., Any]]
@@ -69,8 +77,7 @@ def declaration(backend: Backend) -> Declaration:
 def check(backend: Backend, program: KitProgram) -> KitOutcome:
     """Compile and run `program` with `backend`, and judge what it returns."""
     declared = declaration(backend)
-    reason = declared.reason(program)
-    if reason is not None:
+    if (reason := declared.reason(program)) is not None:
         return KitOutcome(program, "declared", reason)
     try:
         for inputs in (program.inputs, *program.others):
@@ -112,13 +119,11 @@ def _judged(program: KitProgram, got: Any, inputs: Sequence[Tensor], strides: bo
         if not all(isinstance(size, int) for size in promise.shape):
             promise = TensorMeta.of(theirs)  # as many as the elements say
         output = JudgedOutput(mine, theirs, wide, promise)
-        message = verdict(judge, output, strides=strides)
-        if message is not None:
+        if (message := verdict(judge, output, strides=strides)) is not None:
             part = f" ({program.parts[i]})" if program.parts else ""
             return f"output {i}{part} {message}"
     for case, first, count in program.calls:
-        relation = RELATIONS.get(case.prim.name)
-        if relation is not None:
+        if (relation := RELATIONS.get(case.prim.name)) is not None:
             results = slice(first, first + count)
             args = moved(case.args, CPU)
             message = relation(args, moved(got[results], CPU), moved(eager[results], CPU))
@@ -151,3 +156,25 @@ def load_backend(name: str) -> Backend:
         raise LookupError(f"{name!r} is not a function")
     backend: Backend = found
     return backend
+
+
+class Decomposing(DispatchMode):
+    """`with Decomposing() as seen:` runs ATen operations through the table, below autograd.
+
+    `decomposed` and `left` count, by name, what was and what was not in the table.
+    """
+
+    def __init__(self, table: Mapping[OpOverload, Decomposition] | None = None) -> None:
+        super().__init__()
+        self.table = decompositions() if table is None else table
+        self.decomposed: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
+
+    def dispatched(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if (function := self.table.get(op)) is not None:
+            result = function(*args, **kwargs)
+            if result is not NotImplemented:
+                self.decomposed[str(op)] += 1
+                return result
+        self.left[str(op)] += 1
+        return op(*args, **kwargs)

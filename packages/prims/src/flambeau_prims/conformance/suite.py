@@ -49,8 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _settle(outcomes: list[KitOutcome]) -> None:
     """Fail with what is wrong; skip if all that is left is declared."""
-    failures = [o for o in outcomes if o.status in ("wrong", "error")]
-    if failures:
+    if failures := [o for o in outcomes if o.status in ("wrong", "error")]:
         pytest.fail("\n".join(_outcome_text(o) for o in failures), pytrace=False)
     reasons = sorted({o.message for o in outcomes if o.status == "declared"})
     if reasons and all(o.status == "declared" for o in outcomes):

@@ -215,8 +215,7 @@ def classify(op: OpOverload, table: Mapping[OpOverload, Decomposition]) -> Cover
         return Covered(name, "prim twin" if bare in PRIMS else "decomposed")
     if is_inert(name):
         return Covered(name, "inert")
-    variant = functional_form(op)
-    if variant is not None:
+    if (variant := functional_form(op)) is not None:
         inner = classify(variant.functional, table)
         if inner.kind in ("leaf", "rest"):
             return Covered(name, inner.kind, inner.note)
@@ -224,8 +223,7 @@ def classify(op: OpOverload, table: Mapping[OpOverload, Decomposition]) -> Cover
             return Covered(name, "through functional form", str(variant.functional))
     if is_composite(op):
         return Covered(name, "composite")
-    family = leaf(name)
-    if family is not None:
+    if (family := leaf(name)) is not None:
         return Covered(name, "leaf", family.family)
     return Covered(name, "rest")
 

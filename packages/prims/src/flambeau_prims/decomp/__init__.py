@@ -12,7 +12,7 @@ from flambeau_prims.decomp import (
     special,
 )  # fmt: skip
 from flambeau_prims.decomp.indexing import indexing, scatter
-from flambeau_prims.decomp.linalg import factorizations, matmul, norms, solve
+from flambeau_prims.decomp.linalg import matmul, norms, solve
 from flambeau_prims.decomp.nn import (
     activation,
     batch_norm,

@@ -16,7 +16,7 @@ from torch import Tensor
 from flambeau_prims._torch_compat import OpOverload, fills_uninitialized_memory
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
-from flambeau_prims.decomp.linalg.matrices import difference
+from flambeau_prims.decomp.linalg.solve import difference
 from flambeau_prims.decomposition_table import (
     TABLE,
     Arguments,
@@ -249,9 +249,7 @@ def _refused_for_positions(a: Arguments) -> bool:
 
 @factory(aten.tril_indices.default)
 def tril_indices(a: Arguments) -> Any:
-    if _refused_for_positions(a):
-        return NotImplemented
-    return _triangle(a, lower=True)
+    return NotImplemented if _refused_for_positions(a) else _triangle(a, lower=True)
 
 
 @factory(aten.triu_indices.default)

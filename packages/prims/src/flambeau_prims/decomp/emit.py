@@ -377,9 +377,7 @@ def spread(row: Tensor, shape: Sizes, dims: Sequence[int]) -> Tensor:
     """A reduction's result broadcast back over the dimensions it was reduced over."""
     gone = set(dims)
     kept = [d for d in range(len(shape)) if d not in gone]
-    if not gone:
-        return row
-    return p.broadcast_in_dim(row, list(shape), kept)
+    return row if not gone else p.broadcast_in_dim(row, list(shape), kept)
 
 
 def keep_dims(row: Tensor, shape: Sizes, dims: Sequence[int], keepdim: bool) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, canonical_dims, keep_dims, p
-from flambeau_prims.decomp.linalg.matrices import diagonal_of
+from flambeau_prims.decomp.linalg.solve import diagonal_of
 from flambeau_prims.decomp.views.view import sliced
 from flambeau_prims.decomposition_table import decomposition
 from flambeau_prims.promotion import compute_dtype, is_inexact

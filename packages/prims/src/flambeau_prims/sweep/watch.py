@@ -16,7 +16,7 @@ import torch
 
 from flambeau_prims._op import is_same_layout, prim_of
 from flambeau_prims._torch_compat import DispatchMode, OpOverload
-from flambeau_prims.conformance.mode import Decomposing
+from flambeau_prims.conformance.check import Decomposing
 from flambeau_prims.decomposition_table import Decomposition
 from flambeau_prims.functional_variants import writing
 

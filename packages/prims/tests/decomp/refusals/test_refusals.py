@@ -8,7 +8,7 @@ import torch
 from flambeau_prims import PrimError, decompositions
 from flambeau_prims.conformance import Decomposing
 from flambeau_prims.decomp.pointwise import arithmetic
-from flambeau_prims.decomp.pointwise.powers import pow_scalar
+from flambeau_prims.decomp.pointwise.arithmetic import pow_scalar
 from flambeau_prims.eager_limits import NOT_ON_CUDA
 from flambeau_prims.sweep import database
 from torch._subclasses.fake_tensor import FakeTensorMode

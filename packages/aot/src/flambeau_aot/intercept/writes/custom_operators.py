@@ -10,6 +10,11 @@ after the other, also where the old one returns a list among them: a graph has n
 
 The new operator's name has the old one's name and schema: one that is defined again with another
 schema has a form of its own, and the form of before is never called with what the new one takes.
+
+Custom operators without a derivative: results that require grad, a backward pass that raises. In:
+an operator of `torch.library.custom_op` that has no `register_autograd`, what runs it, and the
+tensors it is given. Out: its results, on a node of autograd that raises what torch's raises.
+Invariant: a node whose message was taken gives no gradient: whoever took it raises.
 """
 
 from __future__ import annotations
@@ -31,10 +36,48 @@ from flambeau_aot._torch_compat import (
     operator_named,
 )
 from flambeau_aot.inputs.memory_overlap import Layouts, StorageLayout, near, overlaps_itself
-from flambeau_aot.intercept.absent_formulas import without_formula
 from flambeau_aot.intercept.registry import Call
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.refusals import refusal
+
+
+class WithoutFormula(torch.autograd.Function):
+    """Results of an operator that has no derivative."""
+
+    message: str
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[[], Sequence[Any]], *tensors: torch.Tensor) -> Any:
+        return tuple(run())
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        if not getattr(ctx, "taken", False):
+            raise RuntimeError(type(ctx)._forward_cls.message)
+        return (None,) * len(ctx.needs_input_grad)
+
+
+def without_formula(
+    func: Any, run: Callable[[], Sequence[Any]], tensors: Sequence[torch.Tensor]
+) -> list[Any]:
+    """What `run` gives of these tensors, some of which require grad; it is run without autograd."""
+    name = f"GeneratedBackwardFor_{func.namespace}_{func._opname}_{func._overloadname}"
+    message = (
+        f"Trying to backward through {func} but no autograd formula was registered. "
+        f"Please use register_autograd to add one."
+    )
+    kind: Any = type(name, (WithoutFormula,), {"message": message})
+    return list(kind.apply(run, *tensors))
+
+
+def taken_message(node: Any) -> str | None:
+    """What a node of autograd raises for want of a derivative; None for any other."""
+    kind = getattr(type(node), "_forward_cls", None)
+    if kind is None or not issubclass(kind, WithoutFormula):
+        return None
+    node.taken = True
+    return str(kind.message)
+
 
 NAMESPACE = "flambeau_aot_functional"
 _TORCH_OWN = ("aten", "prims", "prim", "quantized", "mkldnn", "c10d", "_c10d_functional", NAMESPACE)
@@ -286,8 +329,7 @@ def functional_form(func: Any, count: int, in_memories: bool = False) -> Any:
     form = "_in_memories" if in_memories else ""
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     name = re.sub(r"\W", "_", f"{called.removesuffix('.default')}_{count}{form}_{digest}")
-    known = getattr(getattr(torch.ops, NAMESPACE), name, None)
-    if known is not None:
+    if (known := getattr(getattr(torch.ops, NAMESPACE), name, None)) is not None:
         return known.default
 
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -50,9 +50,7 @@ from flambeau_aot.intercept.registry import Call, Interception, forms, intercept
 from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.refusals import refusal
 
-WRITE_TO_LISTS = frozenset(
-    name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
-)
+WRITE_TO_LISTS = frozenset(x for x in dir(torch) if x.startswith("_foreach_") and x.endswith("_"))
 #: optimizers' steps, which write to several lists of one length; some of them may be empty
 WRITE_TO_SEVERAL_LISTS = frozenset(
     name for name in dir(torch) if name.startswith("_fused_") and name.endswith("_")
@@ -86,16 +84,13 @@ class Views:
     def made(self, result: Any) -> None:
         """Note views among the results of a call."""
         for value in result if isinstance(result, (list, tuple)) else (result,):
-            if isinstance(value, torch.Tensor):
-                base = base_of(value)
-                if base is not value:
-                    self._of.setdefault(id(base), []).append(weakref.ref(value))
+            if isinstance(value, torch.Tensor) and (base := base_of(value)) is not value:
+                self._of.setdefault(id(base), []).append(weakref.ref(value))
 
     def reshaped(self, target: torch.Tensor) -> None:
         """A tensor is given another shape in place."""
         base = base_of(target)
-        alive = [known() for known in self._of.pop(id(base), ())]
-        views = [view for view in alive if view is not None]
+        views = [x for ref in self._of.pop(id(base), ()) if (x := ref()) is not None]
         if base.requires_grad:
             self._stale.update({id(view): view for view in views if view is not target})
         else:
@@ -186,8 +181,7 @@ def refuse_as_eager(
     if known is not None and (known.leaf or known.view_of_leaf):
         if name == "__setitem__" and is_basic(args[1]):
             target.detach()[args[1]]  # an index out of bounds is noticed first
-        leaf = known.leaf and base is target
-        what = "a leaf" if leaf else "a view of a leaf"
+        what = "a leaf" if known.leaf and base is target else "a view of a leaf"
         raise RuntimeError(
             f"{what} Variable that requires grad is being used in an in-place operation."
         )
@@ -350,8 +344,7 @@ def _write_keeping_strides(target: torch.Tensor, call: Call, layouts: Layouts) -
 
 def refuse_dtypes(call: Call) -> None:
     """Raise where eager refuses to write a result of this dtype."""
-    words = refusal_by_eager(call.func, call.args, call.kwargs)
-    if words:
+    if words := refusal_by_eager(call.func, call.args, call.kwargs):
         raise refusal("AO0056", func=call.name, words=words)
 
 
@@ -391,7 +384,6 @@ OF_REAL_NUMBERS = frozenset({"maximum", "minimum", "max", "min", "clamp_max", "c
 """Functions whose kernels for CUDA are chosen by the dtype of what they write to, not by that of
 the operands: of those for a CPU, which write a converted copy, one takes any dtype."""
 
-
 OF_A_CPU = frozenset({"narrow_copy", "_add_relu"})
 """Functions of which no kernel for CUDA writes to what it is given."""
 
@@ -414,10 +406,9 @@ def _as_written(target: torch.Tensor, call: Call) -> Call:
     name = call.name.split(".")[0]
     if target.device.type != "cuda" or name not in names:
         return call
-    if name in COMPUTED_AS_WRITTEN_IF_WHOLE:
-        dtype = torch.result_type(*call.args[:2])
-        if dtype.is_floating_point:
-            return call
+    whole = name in COMPUTED_AS_WRITTEN_IF_WHOLE
+    if whole and torch.result_type(*call.args[:2]).is_floating_point:
+        return call
 
     def taken(x: Any) -> Any:
         return x.to(target.dtype) if isinstance(x, torch.Tensor) and x is not target else x

@@ -8,6 +8,9 @@ A run of an operator on fake tensors costs several hundred microseconds and a mo
 layers, so results are remembered by (operator, metadata of the arguments). View operators are
 remembered too: below functionalization nothing looks at the storage of a fake value. Calls with
 lazily conjugated or negated tensors are not remembered.
+
+Facts of a call: hidden writes, numbers in the place of tensors, dtypes that eager refuses. In: an
+operator and its arguments. Out: yes or no. Invariant: nothing is run or recorded.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ from flambeau_aot._torch_compat import (
     data_symbols,
     expression_of,
     is_conj_or_neg,
+    is_view_op,
     without_modes,
 )
 from flambeau_aot.inputs.memory_overlap import bare, is_dense
+from flambeau_aot.intercept.eager_dtypes import refusal_by_eager
 from flambeau_aot.joint.metadata.corrections import CORRECTIONS, KernelCorrection, contiguous
 from flambeau_aot.joint.metadata.pointwise_layouts import iterated
 from flambeau_aot.joint.nested import map_tensors, tensors_in
@@ -130,8 +135,7 @@ class FakeValues:
                 shape, _, offset, dtype, device = self.key_of(result)
                 result = self._make((shape, laid, offset, dtype, device))
         if key is not None:
-            described = self._describe(result)
-            if described is not None:
+            if (described := self._describe(result)) is not None:
                 self._memo[(key, _identities(args)) if self._is_counted(result, args) else key] = (
                     described
                 )
@@ -299,3 +303,42 @@ def _drawn_by_memory() -> bool:
         made[0].t().bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
         made[1].bernoulli_(0.5, generator=torch.Generator().manual_seed(0))
         return torch.equal(*made)
+
+
+# Their CPU kernels write running statistics that the schema does not mark as written.
+HIDDEN_WRITES: dict[str, tuple[int, int]] = {
+    "aten::native_batch_norm": (3, 5),
+    "aten::cudnn_batch_norm": (3, 5),
+    "aten::miopen_batch_norm": (3, 5),
+}
+
+
+def is_of_numbers_alone(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator on tensors is given numbers of Python's in place of all of them."""
+    if tensors_in((args, kwargs)):
+        return False
+    given = zip(func._schema.arguments, args, strict=False)
+    return any(type(x) in (int, float, bool, complex) and str(a.type) == "Tensor" for a, x in given)
+
+
+CHECKED = frozenset({torch.Tag.core, torch.Tag.pointwise})
+"""Tags of operators whose kernels check their numbers against their tensors."""
+
+
+def is_refused_by_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether eager's kernel refuses dtypes that a decomposition may take: it is recorded whole."""
+    if is_view_op(func) or torch.Tag.nondeterministic_seeded in func.tags:
+        return False
+    return bool(refusal_by_eager(func, args, kwargs))
+
+
+def is_real_number(literal: Any) -> bool:
+    """Whether a tensor that the program makes of Python's numbers is one real number."""
+    return (
+        not isinstance(literal, FakeTensor)
+        and literal.dim() == 0
+        and literal.layout == torch.strided
+        and literal.device.type == "cpu"
+        and not literal.is_complex()
+        and not literal.is_quantized
+    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.ir.loops import Scalar
 
 

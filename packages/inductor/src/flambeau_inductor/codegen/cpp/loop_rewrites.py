@@ -260,8 +260,7 @@ def larger_or_smaller(loop: Loop) -> Loop:
         if instr.dtype is torch.bool or not isinstance(mask, Point) or mask.op not in ORDERS:
             continue
         chosen = instr.args[1:]
-        same = {mask.args: True, mask.args[::-1]: False}.get(chosen)
-        if same is not None:
+        if (same := {mask.args: True, mask.args[::-1]: False}.get(chosen)) is not None:
             larger = same == (ORDERS[mask.op] == "gt")
             op = "maximum" if larger else "minimum"
             body[position] = Point(op, chosen, instr.dtype)

@@ -134,8 +134,7 @@ def find_toolchain(compiler: str | None = None, processor: str | None = None) ->
     wanted = compiler or os.environ.get("CXX") or None
     names = (wanted,) if wanted else CANDIDATES
     for name in names:
-        path = shutil.which(name)
-        if path:
+        if path := shutil.which(name):
             return _inspect(path, processor)
     raise CompilerNotFound(
         f"no C++ compiler found (looked for {', '.join(names)}): install one, for example with "

@@ -5,21 +5,28 @@ loop the entry it calls with its buffers in order. Invariant: a kernel's text de
 structure alone, so that equal kernels are emitted once; no standard, Python or torch header is
 included. Python calls an entry as a METH_FASTCALL function that takes addresses as ints
 (`flambeau/python.h`).
+
+Fusion of a kernel with the random draws that it reads. In: a `LoopPlan` and the buffer that the
+draws would go to. Out: `RandomFusion`, if the loop reads them in the order in which they are drawn;
+the C++ function that Python calls. Invariant: the draws are those of `flambeau/mersenne.h` for the
+whole buffer, whatever the number of threads and of rows at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 
-from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, plan
+from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, blocked_axis, plan, shared_axis
 from flambeau_inductor.codegen.cpp.analysis.variant import RULES, Form
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.device_functions import definitions
 from flambeau_inductor.codegen.cpp.emit.loop_nest import Nest
 from flambeau_inductor.codegen.cpp.emit.pointwise import CALLED
+from flambeau_inductor.codegen.cpp.emit.reduction_passes import columns_at_once
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables, SourceLines
 from flambeau_inductor.codegen.cpp.loop_rewrites import (
     choose_constants,
@@ -30,12 +37,90 @@ from flambeau_inductor.codegen.cpp.loop_rewrites import (
     two_pass_variance,
 )
 from flambeau_inductor.codegen.cpp.moved_bits import moved_as_bits
-from flambeau_inductor.codegen.cpp.random_fusion import RandomFusion, fuse_with_draws
-from flambeau_inductor.codegen.cpp.random_fusion import entry as draws_entry
 from flambeau_inductor.codegen.cpp.toolchain import HEADER
 from flambeau_inductor.codegen.device_functions import module_of
+from flambeau_inductor.indexing import Var, as_expr
 from flambeau_inductor.indexing.expr import terms_of
 from flambeau_inductor.ir.loops import Load, Loop, Point, Store
+
+AT_ONCE = 2048
+"""Draws at a time: with the other reads of their loop they fit in the smallest cache."""
+MOST = 1 << 16
+"""Draws of a row, which lie on a thread's stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomFusion:
+    """`mask`: the buffer of the draws; `rows` of `length` draws each, `piece` of them at a time.
+    `beside`: buffers that are read where the draws are."""
+
+    mask: str
+    rows: int
+    length: int
+    piece: int
+    beside: tuple[str, ...]
+
+
+def fuse_with_draws(plan: LoopPlan, mask: str) -> RandomFusion | None:
+    """How the rows of a loop can run after the draws of `mask`; None where they cannot."""
+    loop = plan.loop
+    if plan.open or plan.serial or plan.errors or plan.split_rows or not loop.x:
+        return None
+    if blocked_axis(plan) or shared_axis(plan) or columns_at_once(plan) > 1:
+        return None
+    order, step = as_expr(0), 1  # the number of a point in row-major order
+    for axis in reversed(plan.axes):
+        order = order + Var(axis.var) * step
+        step *= plan.sizes[axis.var]
+    reads = [i for i in loop.body if isinstance(i, Load) and i.buffer == mask]
+    written = {i.buffer for i in loop.body if isinstance(i, Store)}
+    if not reads or mask in written or any(i.index != order or i.mask is not None for i in reads):
+        return None
+    first = loop.x[0].var
+    rows = plan.sizes[first]
+    length = prod(plan.sizes.values()) // max(rows, 1)
+    unit = plan.width if plan.vector == first else 1
+    piece = -(-max(1, AT_ONCE // max(length, 1)) // unit) * unit
+    if not rows or piece * length > MOST:
+        return None
+    beside = dict.fromkeys(
+        i.buffer
+        for i in loop.body
+        if isinstance(i, Load) and i.index == order and i.buffer not in {mask, *written}
+    )
+    return RandomFusion(mask, rows, length, piece, tuple(beside))
+
+
+def entry(
+    number: int, how: RandomFusion, buffers: Sequence[str], kinds: Sequence[str], threads: int
+) -> str:
+    """The function that Python calls: after what `with_generator` is given come the limit of the
+    draws and an address for each of `buffers`, that of the draws null where nobody keeps them."""
+    first = 4
+    count = first + len(buffers)
+    place = buffers.index(how.mask)
+    lines = [
+        f"static PyObject* behind{number}(PyObject*, PyObject* const* arg, long count) {{",
+        f"  if (count != {count}) return PyErr_Format(PyExc_TypeError, "
+        f'"this kernel takes {count} arguments, not %ld", count);',
+        "  const unsigned long limit = (unsigned long)PyLong_AsVoidPtr(arg[3]);",
+    ]
+    for k, kind in enumerate(kinds):
+        lines.append(f"  const auto a{k} = ({kind})PyLong_AsVoidPtr(arg[{first + k}]);")
+    given = ", ".join("mask" if k == place else f"a{k}" for k in range(len(buffers)))
+    asked = " ".join(f"__builtin_prefetch(a{buffers.index(name)} + k);" for name in how.beside)
+    lines += [
+        "  if (PyErr_Occurred()) return nullptr;",
+        "  return with_generator(arg, [&](Mersenne& generator) {",
+        f"    rows_after_draws<{how.piece}, {how.length}>(",
+        f"        generator, (unsigned char*)a{place}, {how.rows}, limit, {threads},",
+        f"        [=](const b8* mask, long b, long e) {{ rows{number}({given}, b, e); }},",
+        f"        [=]([[maybe_unused]] long k) {{ {asked} }});",
+        "  });",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
 
 # around kernels longer than this other Python threads may run
 RELEASE_WORK = 1 << 20
@@ -219,8 +304,7 @@ def generate(
     called = {i.op for loop in loops for i in loop.body if isinstance(i, Point) and module_of(i.op)}
     if called:
         includes += f'#include "flambeau/each.h"\n{definitions(called)}'
-    often = sorted(set(CALLED.findall("".join(bodies))))
-    if often:
+    if often := sorted(set(CALLED.findall("".join(bodies)))):
         includes += f"namespace fl {{ {' '.join(f'FL_CALLED({f})' for f in often)} }}\n"
     head = f"{includes}\nusing namespace fl;\n\n"
     calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws
@@ -228,7 +312,7 @@ def generate(
     calls += [f"behind{number}" for number in running]
     entries = {n: replace(e, after_draws=fused.get(e.number)) for n, e in entries.items()}
     bodies += [
-        draws_entry(number, k.draws, k.buffers, k.parameters, k.team)
+        entry(number, k.draws, k.buffers, k.parameters, k.team)
         for number, k in running.items()
         if k.draws is not None
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from flambeau_inductor.codegen.errors import TritonUnsupported
+from flambeau_inductor.errors import TritonUnsupported
 
 NAMES: dict[torch.dtype, tuple[str, str]] = {
     torch.float32: ("tl.float32", "*fp32"),

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.pointwise import EXACT_IN_HALF, can_round, spell, spell_random
 from flambeau_inductor.codegen.triton.row_facts import dtype_of, ends_in, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
 from flambeau_inductor.codegen.triton.whole_numbers import BYTES, Range, conversion, ranges_of
+from flambeau_inductor.errors import TritonUnsupported
 from flambeau_inductor.indexing import (
     Add,
     Expr,
@@ -331,8 +331,7 @@ class Instructions:
                 return f"tl.full({self._shape_of(frozenset())}, {text}, {register(instr.dtype)})"
             return f"({text}).to({register(instr.dtype)})"
         if isinstance(instr, Point):
-            function = one_plus(self.loop, instr)
-            if function is not None:
+            if (function := one_plus(self.loop, instr)) is not None:
                 return f"fm.one_plus_{function.op}({self.ready[function.args[0]]})"
             if instr.op in RANDOM:
                 seed, position = (self.ready[arg] for arg in instr.args)
@@ -342,8 +341,7 @@ class Instructions:
             args = [self.ready[arg] for arg in instr.args]
             if instr.op == "cast" and instr.dtype == torch.float32:
                 (source,) = instr.args
-                quick = conversion(self.loop.body[source], self.whole[source])
-                if quick:
+                if quick := conversion(self.loop.body[source], self.whole[source]):
                     return f"fm.{quick}({args[0]})"
             if instr.op == "div" and i in self.rounded and instr.args[1] in self.from_one:
                 return f"{args[0]} * fm.inverse({args[1]})"  # the sum is 1 or more

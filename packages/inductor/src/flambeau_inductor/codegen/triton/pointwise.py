@@ -13,8 +13,8 @@ import torch
 from flambeau_prims.ops.pointwise import POINTWISE
 
 from flambeau_inductor.codegen.device_functions import function, module_of, takes
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
+from flambeau_inductor.errors import TritonUnsupported
 
 Spelling = str
 

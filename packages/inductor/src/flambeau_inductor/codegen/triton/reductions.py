@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
+from flambeau_inductor.errors import TritonUnsupported
 from flambeau_inductor.ir.loops import Loop, Point, Reduce
 
 

@@ -44,8 +44,7 @@ class CudaDriver:
         self._images: list[bytes] = []  # the driver, or a debugger, may read them later
 
     def _call(self, name: str, *given: Any) -> None:
-        status = getattr(self._library, name)(*given)
-        if status:
+        if status := getattr(self._library, name)(*given):
             raise OSError(f"{name} failed (error {status} of the CUDA driver)")
 
     def attach(self, gpu: int) -> None:

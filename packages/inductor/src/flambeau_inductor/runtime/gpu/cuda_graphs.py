@@ -146,8 +146,7 @@ class Recorded:
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
         if self._refusal is not None:
             return self._run(args, self._refusal)
-        busy = self._recorder.busy()
-        if busy is not None:
+        if (busy := self._recorder.busy()) is not None:
             return self._run(args, busy)
         with self._lock:
             recording = self._recording
@@ -185,8 +184,7 @@ class Recorded:
             }
             return made
         if self.rules.automatic and not self._made:
-            reason = self._judge()
-            if reason is not None:
+            if (reason := self._judge()) is not None:
                 return self._watched(args, reason)
         if self.rules.automatic and self._moving(args) > self._recorder.tuning.moving_bytes:
             return self._run(args, MOVING)
@@ -336,8 +334,7 @@ class Recorded:
     def _misfit(self, recording: CudaGraphRecording, args: list[Any]) -> str | None:
         if self._recorder.stream() != recording.stream:
             return "another stream"
-        moved = _moved(recording, args)
-        if moved:
+        if moved := _moved(recording, args):
             return f"input {moved[0]} has moved"
         if recording.loan is not None and recording.loan.in_use():
             return LENT

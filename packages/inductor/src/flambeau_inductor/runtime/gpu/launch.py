@@ -91,8 +91,7 @@ def attach(gpu: int | None = None, library: Any = None) -> None:
     driver = ctypes.CDLL("libcuda.so.1") if library is None else library
 
     def call(name: str, *given: Any) -> None:
-        status = getattr(driver, name)(*given)
-        if status:
+        if status := getattr(driver, name)(*given):
             raise OSError(f"{name} failed (error {status} of the CUDA driver)")
 
     context, device = ctypes.c_void_p(), ctypes.c_int()

@@ -197,8 +197,7 @@ def _follow_to_collectives(state: Fusion) -> None:
 def _before(state: Fusion, read: Iterable[Node]) -> int:
     mask = 0
     for node in read:
-        made = state.maker.get(node)
-        if made is not None:
+        if (made := state.maker.get(node)) is not None:
             mask |= made.before | made.bits
     return mask
 

@@ -275,8 +275,7 @@ def refusal(
                     continue
                 if node in checked:
                     return f"index: {node.name} is checked before {consumer.node.name} reads it"
-                reason = _read_refusal(producer, consumer, blocks)
-                if reason is not None:
+                if (reason := _read_refusal(producer, consumer, blocks)) is not None:
                     return reason
                 again |= not is_element(producer, blocks) and is_whole(consumer, blocks)
     rows, length = hint(size_of(blocks, False)), hint(size_of(blocks, True))

@@ -341,8 +341,7 @@ class _ReusePlan:
             elif isinstance(step, Reuse):
                 self._inherit(step)
             elif isinstance(step, Alloc):
-                found = self._dead(step.buffer, position, live, peak)
-                if found is not None:
+                if (found := self._dead(step.buffer, position, live, peak)) is not None:
                     dropped.add(found[0])
                     taken = self.steps[position] = Reuse(step.buffer, found[1], dead=True)
                     self._inherit(taken)

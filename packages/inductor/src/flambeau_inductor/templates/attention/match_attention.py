@@ -23,7 +23,7 @@ from flambeau_inductor.templates.attention.flash_backward import (
     keys_kernel,
     queries_kernel,
 )
-from flambeau_inductor.templates.attention.flash_forward import attention_kernel
+from flambeau_inductor.templates.attention.flash_forward import attention_kernel, split_attention
 from flambeau_inductor.templates.attention.problem import (
     Attention,
     Heads,
@@ -31,7 +31,6 @@ from flambeau_inductor.templates.attention.problem import (
     blocks_for,
     key_blocks,
 )
-from flambeau_inductor.templates.attention.split_keys import split_attention
 from flambeau_inductor.templates.call_replacement import (
     Buffers,
     FoundCall,
@@ -107,8 +106,7 @@ def attention_of(
     causal, bias = settings
     sums = None
     if len(step.results) > 1 and step.results[1] is not None:
-        sums = rows_of(Ref(step.results[1]), layouts)
-        if sums is None:
+        if (sums := rows_of(Ref(step.results[1]), layouts)) is None:
             return None
     read = operands_of([*step.args[:3], Ref(step.results[0])], bias, layouts)
     if read is None:

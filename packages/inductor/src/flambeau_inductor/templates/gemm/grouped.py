@@ -24,7 +24,7 @@ from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS
 from flambeau_inductor.codegen.triton.tiling import Dimension
 from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
 from flambeau_inductor.templates.gemm.kernel import ProductWriter
-from flambeau_inductor.templates.gemm.operands import masked
+from flambeau_inductor.templates.gemm.operands import TmaOperand, masked
 from flambeau_inductor.templates.gemm.problem import (
     Groups,
     Matrix,
@@ -35,7 +35,6 @@ from flambeau_inductor.templates.gemm.problem import (
     static_of,
 )
 from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, seconds
-from flambeau_inductor.templates.gemm.tma import TmaOperand
 from flambeau_inductor.tuning import MEASURED, Tuning
 
 TARGET = "aten._grouped_mm.default"

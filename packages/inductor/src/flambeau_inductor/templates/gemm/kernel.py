@@ -6,9 +6,21 @@ the library does; float32 operands are multiplied as float32 unless TF32 is allo
 
 A described tile is read through tensor descriptors where the kernel has them, else through
 pointers. Where the rows of the left operand are windows of images the product is a convolution.
+
+Products of a few vectors by a matrix of four bits an element, unpacked as it is read. In: a
+`Product` whose right operand is `packed`, its `ProductEpilogue`, a tile of `tile_for`. Out: a
+`TritonKernel`. Invariant: warps of a program share the inner dimension of 16 columns; elements are
+those that the program would have written to memory, sums are in float32. Weights of four bits are
+read in a quarter of the time of half precision, in which the arithmetic units have two instructions
+for each: as many as unpacking takes, and none is left for the sums, which the tensor units do for
+eight vectors in the time of one.
 """
 
 from __future__ import annotations
+
+import struct
+
+import torch
 
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
 from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT
@@ -23,10 +35,10 @@ from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import IndexValue, Instr, Load, Store
 from flambeau_inductor.templates.call_replacement import Buffers
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
-from flambeau_inductor.templates.gemm.operands import masked, reads_of
+from flambeau_inductor.templates.gemm.operands import TmaOperand, masked, operands_of, reads_of
 from flambeau_inductor.templates.gemm.problem import Product
 from flambeau_inductor.templates.gemm.tiles import GemmTile
-from flambeau_inductor.templates.gemm.tma import TmaOperand, operands_of
+from flambeau_inductor.tuning import Tuning
 
 GROUP = 8
 """Rows of tiles whose programs run together (the swizzle of P. Tillet's tutorial)."""
@@ -158,8 +170,7 @@ class ProductWriter(KernelWriter):
     def _rounded_product(self, product: Product) -> None:
         """`product_value`: the product as the library would have stored it."""
         text = "total" if product.alpha == 1 else f"total * {float(product.alpha)!r}"
-        added = product.added
-        if added is not None and product.beta != 0:
+        if (added := product.added) is not None and product.beta != 0:
             masks = self._masks(frozenset({"y", "x"}))
             address = (
                 f"{self.names[added.buffer]} + {added.offset} + product * {added.strides[0]}"
@@ -189,3 +200,55 @@ class ProductWriter(KernelWriter):
             else:
                 found.add(self.dimension_of[name])
         return frozenset(found)
+
+
+ROWS, COLUMNS, DEPTH = 8, 16, 128
+"""Of a program's tile, and terms that a warp multiplies in a turn."""
+BUSY = 24
+"""Warps of a multiprocessor that read enough at a time."""
+POWERS = {torch.float16: 1024.0, torch.bfloat16: 128.0}
+"""Powers of two in whose last bits a number of four bits is exact."""
+
+
+def tile_for(product: Product, tuning: Tuning) -> GemmTile:
+    """As many warps for each 16 columns as keep the device busy, each with some turns."""
+    _, rows, columns, inner = product.sizes
+    fewest, most = tuning.packed_warps
+    programs = -(-rows // ROWS) * -(-columns // COLUMNS)
+    turns = inner // (DEPTH * tuning.packed_turns)
+    warps = fewest
+    while (
+        2 * warps <= min(most, turns) and warps * programs < BUSY * tuning.machine.multiprocessors
+    ):
+        warps *= 2
+    return GemmTile(ROWS, COLUMNS, DEPTH, warps, 1)
+
+
+class PackedWriter(ProductWriter):
+    """The loop over the inner dimension is one device function."""
+
+    def _inner(self, product: Product, tile: GemmTile, operands: tuple[TmaOperand, ...]) -> None:
+        packed = product.packed
+        assert packed is not None
+        a, b, scales = product.a, product.b, packed.scales
+        words = f"{self.names[b.buffer]}.to(tl.pointer_type(tl.int32)) + {b.offset}"
+        of, steps = words, (0, 0)
+        if scales is not None:
+            of = f"{self.names[scales.buffer]} + {scales.offset}"
+            steps = scales.strides[2], scales.strides[1]
+        _, rows, columns, inner = product.sizes
+        minus = _bits(-POWERS[product.dtype] - packed.zero, product.dtype)
+        given = (
+            f"{self.names[a.buffer]} + {a.offset}", a.strides[1], words, b.strides[2],
+            of, *steps, "row_tile * YBLOCK", "column_tile * XBLOCK",
+            rows, columns, inner, packed.group, f"'0x{minus:04x}{minus:04x}'", packed.zero,
+            scales is not None, tile.warps,
+        )  # fmt: skip
+        self._line(f"total = fm.packed_product({', '.join(map(str, given))})")
+
+
+def _bits(value: float, dtype: torch.dtype) -> int:
+    """The bits of a number that half precision has exactly."""
+    if dtype == torch.float16:
+        return int.from_bytes(struct.pack("<e", value), "little")
+    return int.from_bytes(struct.pack("<f", value)[2:], "little")

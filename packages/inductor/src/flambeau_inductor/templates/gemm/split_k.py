@@ -69,8 +69,7 @@ def _rest(
     value = put(Reduce("sum", load, wide))
     if product.alpha != 1:
         value = put(Point("mul", (value, put(Const(product.alpha, wide))), wide))
-    added = product.added
-    if added is not None and product.beta != 0:
+    if (added := product.added) is not None and product.beta != 0:
         at = row * added.strides[1] + column * added.strides[2] + added.offset
         other = put(Load(added.buffer, at, product.dtype))
         if product.dtype != wide:

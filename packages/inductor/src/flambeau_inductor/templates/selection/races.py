@@ -3,6 +3,12 @@
 In: `Selected` and what was found in its program. Out: the same, with what won in place. Invariant:
 the first of each race is what is taken without measurement, and nothing else is taken unless it was
 measured to be faster.
+
+Shape buckets: sizes that share one measurement. In: what was found in a program. Out: a text that
+is the same for all of a class. Invariant: all that decides which way is the fastest, but for sizes,
+is in the text as it is: dtype, order of operands in memory, whether the accelerator can read them,
+what follows. Sizes are rounded up to one of four steps an octave; small ones, of which each fills
+tiles differently, are not.
 """
 
 from __future__ import annotations
@@ -14,31 +20,104 @@ from math import prod
 
 import torch
 
+from flambeau_inductor.__about__ import __version__
 from flambeau_inductor.autotune import Candidate, Tuner
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.tiling import Tiling, choose
+from flambeau_inductor.errors import TritonUnsupported
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Buffer, Extern, Program, RunLoop
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
+from flambeau_inductor.templates.attention.problem import Attention
 from flambeau_inductor.templates.call_replacement import Buffers, Selected, Several, facts, touching
-from flambeau_inductor.templates.convolution.depthwise import DepthwiseWriter, tiles_for
-from flambeau_inductor.templates.convolution.match_convolution import copy_of, reordered
+from flambeau_inductor.templates.convolution.match_convolution import (
+    DepthwiseWriter,
+    copy_of,
+    reordered,
+    tiles_for,
+)
 from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
-from flambeau_inductor.templates.gemm.kernel import ProductWriter
+from flambeau_inductor.templates.gemm.kernel import PackedWriter, ProductWriter
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
-from flambeau_inductor.templates.gemm.packed import PackedWriter
-from flambeau_inductor.templates.gemm.problem import Product
+from flambeau_inductor.templates.gemm.operands import operands_of
+from flambeau_inductor.templates.gemm.problem import Matrix, Product
 from flambeau_inductor.templates.gemm.split_k import split_product
 from flambeau_inductor.templates.gemm.tiles import GemmTile, candidates
-from flambeau_inductor.templates.gemm.tma import operands_of
-from flambeau_inductor.templates.selection import shape_buckets, unmeasured_choices
+from flambeau_inductor.templates.selection import unmeasured_choices
 from flambeau_inductor.templates.selection.trial_runs import Bench, Run, agreeing, in_order
 from flambeau_inductor.templates.selection.unmeasured_choices import Found
 from flambeau_inductor.tuning import MEASURED, Tuning
-from flambeau_inductor.tuning.machine import THREAD_ELEMENTS
+from flambeau_inductor.tuning.machine import THREAD_ELEMENTS, TMA_ALIGNMENT
+
+LEAST = 64
+"""Sizes below are classes of their own."""
+STEPS = 4
+"""Classes between a power of two and the next."""
+
+
+def rounded(size: int) -> int:
+    """The largest size of the class."""
+    if size < LEAST:
+        return size
+    step = (1 << (size - 1).bit_length()) // 2 // STEPS
+    return -(-size // step) * step
+
+
+def product_class(found: MatchedProduct, device: str) -> str:
+    """Of a product or a convolution, with what follows it."""
+    product = found.product
+    body = found.epilogue.body
+    loads = {i.buffer for i in body if isinstance(i, Load) and i.buffer != found.epilogue.result}
+    stores = {i.buffer for i in body if isinstance(i, Store)}
+    window = product.window
+    shape = "x".join(str(rounded(n)) for n in product.sizes)
+    return _size_text(
+        "product",
+        device,
+        shape,
+        product.dtype,
+        f"tf32 {product.tf32}",
+        [_order(each, product.dtype.itemsize) for each in (product.a, product.b)],
+        f"added {product.added is not None}",
+        f"fused {found.reader is not None} {len(loads)} {len(stores)} {len(body)}",
+        window and (window.channels, window.kernel, window.step, window.dilation, window.taps[0]),
+        product.groups and (product.groups.along, product.groups.count),
+    )
+
+
+def attention_class(attention: Attention, target: str, device: str) -> str:
+    """Of attention, or of its gradients, that the library computes by `target`."""
+    batch, heads, kept, length, keys, width, out = attention.sizes
+    operands = (attention.q, attention.k, attention.v)
+    return _size_text(
+        target,
+        device,
+        (rounded(batch * heads), kept == heads, rounded(length), rounded(keys), width, out),
+        (length % LEAST == 0, keys % LEAST == 0),
+        attention.dtype,
+        f"causal {attention.causal}, bias {attention.bias is not None}",
+        f"sums {attention.sums is not None}",
+        [
+            all(s * attention.dtype.itemsize % TMA_ALIGNMENT == 0 for s in o.strides[:3])
+            for o in operands
+        ],
+    )
+
+
+def _order(matrix: Matrix, itemsize: int) -> str:
+    """Which of rows and columns lie side by side, and whether the others are aligned."""
+    _, rows, columns = matrix.strides
+    along = "columns" if columns == 1 else "rows" if rows == 1 else "neither"
+    steps = [s for s in (rows, columns) if s != 1]
+    aligned = all(s * itemsize % TMA_ALIGNMENT == 0 for s in (*steps, matrix.offset))
+    return f"{along} {aligned}"
+
+
+def _size_text(*parts: object) -> str:
+    return " ".join(["class", __version__, *map(str, parts)])
+
 
 LIBRARY = "library"
 Ways = Iterator[tuple[str, Several]]
@@ -130,11 +209,11 @@ def race(selected: Selected, found: Found, tuner: Tuner, device: str, described:
 
     if isinstance(found, MatchedProduct):
         kind, sizes = "product", tuple(found.product.sizes)
-        kin = shape_buckets.product_class(found, device)
+        kin = product_class(found, device)
     else:
         kind = "attention" if isinstance(found, FoundAttention) else "backward"
         sizes = found.attention.sizes
-        kin = shape_buckets.attention_class(found.attention, call.target, device)
+        kin = attention_class(found.attention, call.target, device)
     key = _key(kind, device, (_text(way.kernels) for way in made.values()), sizes)
     # the default is the first: with what is known, on a trusted device, a way
     known = selected.trusted and unmeasured_choices.known(program, found, selected.tuning)

@@ -17,9 +17,9 @@ import torch
 from flambeau_inductor._torch_compat import products_tf32
 from flambeau_inductor.autotune import Budget, CudaClock, Tuner
 from flambeau_inductor.cache import open_store, open_values
-from flambeau_inductor.codegen.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.build import interpreting
 from flambeau_inductor.compile_state import Compilation
+from flambeau_inductor.errors import TritonUnsupported
 from flambeau_inductor.ir.loops import buffers_of
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.kernels.launching import launch_library

@@ -25,14 +25,21 @@ from flambeau_inductor.templates.attention.match_attention import (
     splits_keys,
 )
 from flambeau_inductor.templates.attention.problem import Attention
-from flambeau_inductor.templates.convolution.depthwise import tiles_for
-from flambeau_inductor.templates.gemm.alignment import library_seconds, missing, template_seconds
+from flambeau_inductor.templates.convolution.match_convolution import tiles_for
 from flambeau_inductor.templates.gemm.grouped import tiles_for as tiles_of_groups
+from flambeau_inductor.templates.gemm.kernel import tile_for
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct
-from flambeau_inductor.templates.gemm.packed import tile_for
-from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Product, Window
+from flambeau_inductor.templates.gemm.operands import operands_of
+from flambeau_inductor.templates.gemm.problem import (
+    Groups,
+    Matrix,
+    Product,
+    Window,
+    library_seconds,
+    missing,
+    template_seconds,
+)
 from flambeau_inductor.templates.gemm.tiles import GemmShape, GemmTile, candidates, fit
-from flambeau_inductor.templates.gemm.tma import operands_of
 from flambeau_inductor.tuning import Tuning
 
 FLASH = (9, 0)

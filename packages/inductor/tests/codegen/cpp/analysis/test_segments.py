@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_inductor.codegen.cpp.analysis.plan import plan
-from flambeau_inductor.codegen.cpp.analysis.segments import segments
+from flambeau_inductor.codegen.cpp.analysis.plan import plan, segments
 from flambeau_inductor.indexing import Expr, as_expr
 from flambeau_inductor.ir import evaluate
 from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Store

@@ -19,7 +19,7 @@ from flambeau_inductor.codegen.cpp.unit import emit_kernel
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.tuning import HostTuning
-from flambeau_inductor.tuning.tuning import FOLDER, read
+from flambeau_inductor.tuning.machine import FOLDER, read
 
 from tests.codegen import loops
 from tests.codegen.cpp import run

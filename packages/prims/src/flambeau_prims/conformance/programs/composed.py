@@ -205,8 +205,7 @@ def _programs(prim: Prim, seed: int, device: torch.device) -> Iterator[KitProgra
             continue
         if not any(size > 1 for x in case.tensors for size in x.shape):
             continue
-        program = _program_of_sizes(case.on(device))
-        if program is not None:
+        if (program := _program_of_sizes(case.on(device))) is not None:
             yield program
 
 

@@ -4,6 +4,12 @@ In: matrices in the last two dimensions, right sides, factorizations. Out: the d
 factorizations and triangular solves.
 Invariant: the factors are results that backward formulas read, so where eager factorizes the
 transposed matrix (determinants do, to save a copy) so does this.
+
+Decompositions of matrix factorisations. In: matrices in the last two dimensions, batched. Out: the
+linear algebra prims. Invariant: a failure that eager raises about is raised here too, through
+`check_factorization`. Building blocks on batched matrices. In: tensors with matrices in the last
+two dimensions. Out: prims on them. Invariant: nothing is registered here; a batch is broadcast only
+by `batched`.
 """
 
 from __future__ import annotations
@@ -15,22 +21,195 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
-from flambeau_prims.decomp.linalg.matrices import (
-    adjoint,
-    as_columns,
-    batched,
-    diagonal_of,
-    identity,
-    product_of,
-    transposed,
-)
 from flambeau_prims.decomp.views.view import sliced, unsqueezed
-from flambeau_prims.decomposition_table import decomposition
+from flambeau_prims.decomposition_table import decomposition, same
 from flambeau_prims.ops.complex import REAL_OF
 from flambeau_prims.ops.pointwise import WIDE_FLOATS
 from flambeau_prims.promotion import broadcast_shapes, same_shape
+from flambeau_prims.shape_rules import Size, product
 
 aten = torch.ops.aten
+
+
+def transposed(x: Tensor) -> Tensor:
+    """A view with the last two dimensions exchanged."""
+    n = x.ndim
+    return p.permute(x, [*range(n - 2), n - 1, n - 2])
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """The conjugate transpose; of real matrices a view."""
+    turned = transposed(x)
+    return p.conj(turned) if x.dtype.is_complex else turned
+
+
+def diagonal_of(x: Tensor) -> Tensor:
+    """The main diagonals, as a view."""
+    return p.diagonal(x, 0, x.ndim - 2, x.ndim - 1)
+
+
+def difference(rows: Size, columns: Size, device: torch.device) -> Tensor:
+    """An int64 matrix of column minus row."""
+    row = p.broadcast_in_dim(e.counted(rows, device), [rows, columns], [0])
+    column = p.broadcast_in_dim(e.counted(columns, device), [rows, columns], [1])
+    return p.sub(column, row)
+
+
+def identity(like: Tensor) -> Tensor:
+    """Identity matrices of the shape of `like`, which holds square ones."""
+    n = like.shape[-1]
+    one = e.cast(e.eq(difference(n, n, like.device), 0), like.dtype)
+    return e.expand(one, like.shape)
+
+
+def lower(x: Tensor, unit: bool = False) -> Tensor:
+    """The lower triangle, zeros above; with `unit` ones on the diagonal."""
+    place = difference(x.shape[-2], x.shape[-1], x.device)
+    kept = e.where(e.expand(e.lt(place, 0) if unit else e.le(place, 0), x.shape), x, 0)
+    if unit:
+        kept = e.where(e.expand(e.eq(place, 0), x.shape), 1, kept)
+    return e.in_format(kept, torch.contiguous_format)
+
+
+def upper(x: Tensor) -> Tensor:
+    """The upper triangle, zeros below."""
+    place = difference(x.shape[-2], x.shape[-1], x.device)
+    return e.in_format(e.where(e.expand(e.ge(place, 0), x.shape), x, 0), torch.contiguous_format)
+
+
+def batched(*xs: Tensor) -> tuple[Tensor, ...]:
+    """The matrices with their leading dimensions broadcast to common ones."""
+    batch = broadcast_shapes(*(x.shape[:-2] for x in xs))
+    return tuple(e.expand(x, [*batch, *x.shape[-2:]]) for x in xs)
+
+
+def product_of(a: Tensor, b: Tensor) -> Tensor:
+    """Products of matrices in equal batches."""
+    if a.ndim == 2:
+        return p.mm(a, b)
+    batch = list(a.shape[:-2])
+    count = product(batch)
+    flat = [p.reshape(x, [count, *x.shape[-2:]]) for x in (a, b)]
+    return p.reshape(p.bmm(*flat), [*batch, a.shape[-2], b.shape[-1]])
+
+
+def as_columns(x: Tensor) -> Tensor:
+    """A copy in matrices that are stored column by column; without elements as if rows were one."""
+    n = x.ndim
+    if e.no_elements(x.shape):
+        return transposed(p.clone(transposed(x)))
+    return p.clone(x, order=[*range(n - 2), n - 1, n - 2])
+
+
+same(aten.linalg_eig.default, "eig")
+same(aten._linalg_eigvals.default, "eigvals")
+same(aten.linalg_householder_product.default, "householder_product")
+same(aten.geqrf.default, "geqrf")
+same(aten.ormqr.default, "ormqr")
+
+
+@decomposition(aten._linalg_check_errors.default)
+def check_errors(info: Tensor, api_name: str, *, is_matrix: bool) -> None:
+    p.check_factorization(info, api_name, is_matrix)
+
+
+@decomposition(aten.linalg_cholesky_ex.default)
+def cholesky_ex(x: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+    factor, info = p.cholesky(x, upper)
+    if check_errors:
+        p.check_factorization(info, "linalg.cholesky_ex", x.ndim == 2)
+    return factor, info
+
+
+@decomposition(aten.cholesky.default)
+def cholesky(x: Tensor, upper: bool = False) -> Any:
+    factor, info = p.cholesky(x, upper)
+    p.check_factorization(info, "cholesky", x.ndim == 2)
+    return e.in_format(factor, torch.contiguous_format) if e.no_elements(x.shape) else factor
+
+
+@decomposition(aten.linalg_qr.default)
+def qr(x: Tensor, mode: str = "reduced") -> Any:
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode {mode!r}")
+    q, r = p.qr(x, mode == "complete")
+    return (e.filled(x, [0]) if mode == "r" else q), r
+
+
+@decomposition(aten._linalg_svd.default)
+def svd(
+    x: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> Any:
+    if driver is not None:
+        return NotImplemented  # a choice among the libraries of one kind of device
+    if not compute_uv:
+        return e.filled(x, [0]), p.svdvals(x), e.filled(x, [0])
+    return tuple(p.svd(x, full_matrices))
+
+
+@decomposition(aten._linalg_eigh.default)
+def eigh(x: Tensor, UPLO: str = "L", compute_v: bool = True) -> Any:
+    upper = UPLO.upper() == "U"
+    if compute_v:
+        return tuple(p.eigh(x, upper))
+    return p.eigvalsh(x, upper), e.filled(x, [0])
+
+
+@decomposition(aten.linalg_lu_factor_ex.default)
+def lu_factor_ex(x: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    lu, pivots, info = p.lu_factor(x, pivot)
+    if check_errors:
+        p.check_factorization(info, "torch.linalg.lu_factor_ex", x.ndim == 2)
+    return lu, pivots, info
+
+
+@decomposition(aten.linalg_lu.default)
+def lu(x: Tensor, *, pivot: bool = True) -> Any:
+    factors, pivots, _ = p.lu_factor(x, pivot)
+    order, low, high = unpack(factors, pivots, True, pivot)
+    return order, low, high
+
+
+@decomposition(aten.lu_unpack.default)
+def unpack(
+    factors: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Any:
+    m, n = factors.shape[-2], factors.shape[-1]
+    k = m if m < n else n
+    if list(pivots.shape) != [*factors.shape[:-2], k]:
+        return NotImplemented  # eager's kernel repeats, or drops, what is left
+    order, low, high = e.filled(factors, [0]), e.filled(factors, [0]), e.filled(factors, [0])
+    if unpack_data:
+        low, high = lower(_corner(factors, m, k), unit=True), upper(_corner(factors, k, n))
+    if unpack_pivots:
+        # column j of P has its 1 in the row that came to stand at j
+        source = p.pivots_to_permutation(pivots, m)
+        shape = [*source.shape[:-1], m, m]
+        rows = e.counted(m, source.device)
+        rows = p.broadcast_in_dim(rows, shape, [len(shape) - 2])
+        kept = [*range(source.ndim - 1), len(shape) - 1]
+        order = e.cast(p.eq(p.broadcast_in_dim(source, shape, kept), rows), factors.dtype)
+    return order, low, high
+
+
+def _corner(x: Tensor, rows: Size, columns: Size) -> Tensor:
+    stop = [*x.shape[:-2], rows, columns]
+    return p.slice(x, [0] * x.ndim, stop, [1] * x.ndim)
+
+
+@decomposition(aten.linalg_ldl_factor_ex.default)
+def ldl_factor_ex(x: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+    factors, pivots, info = p.ldl_factor(x, hermitian)
+    if check_errors:
+        p.check_factorization(info, "torch.linalg.ldl_factor_ex", x.ndim == 2)
+    return factors, pivots, info
+
+
+@decomposition(aten.linalg_matrix_exp.default)
+def matrix_exp(x: Tensor) -> Tensor:
+    return e.cast(p.matrix_exp(e.widen(x)), x.dtype)
+
+
 _TAKEN = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 

@@ -280,8 +280,7 @@ def _register_nearest(name: str, exact: bool) -> None:
         counting = scales if exact else _counting(scales, x.shape[2:], a.output_size)
         if counting != scales and _entry_by_entry(x, a.output_size):
             scales = counting
-        times = _times(x.shape[2:], a.output_size, scales, exact)
-        if times is not None:
+        if (times := _times(x.shape[2:], a.output_size, scales, exact)) is not None:
             return e.in_image_format(x, _repeat(x, times))
         return _forward(x, a.output_size, _nearest_taps(exact, x.device, scales), False)
 

@@ -1,5 +1,5 @@
 """Decompositions of pointwise operators."""
 
-from flambeau_prims.decomp.pointwise import arithmetic, declared, powers, selection
+from flambeau_prims.decomp.pointwise import arithmetic, declared, selection
 
-__all__ = ["arithmetic", "declared", "powers", "selection"]
+__all__ = ["arithmetic", "declared", "selection"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from flambeau_prims._torch_compat import surely
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
-from flambeau_prims.decomp.linalg.matrices import difference
+from flambeau_prims.decomp.linalg.solve import difference
 from flambeau_prims.decomp.views.view import checked_index, slice_bounds, sliced, unsqueezed
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition
 from flambeau_prims.promotion import is_inexact, result_type, same_shape

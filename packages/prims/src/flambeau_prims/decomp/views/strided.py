@@ -37,8 +37,7 @@ def as_strided_scatter(
     x: Tensor, src: Tensor, size: Sizes, stride: Sizes, storage_offset: Size | None = None
 ) -> Any:
     part = e.expand(e.cast(src, x.dtype), size)
-    order = _filling(x, size, stride, storage_offset)
-    if order is not None:
+    if (order := _filling(x, size, stride, storage_offset)) is not None:
         return p.clone(p.reshape(p.permute(part, order), list(x.shape)))
     if storage_offset is not None:
         if any(isinstance(n, int) and n == 0 for n in x.stride()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan, blocked_axis, plan
 from flambeau_inductor.codegen.cpp.analysis.variant import MOST, NARROW, Form
 from flambeau_inductor.codegen.cpp.analysis.vectorization import in_order
-from flambeau_inductor.codegen.cpp.emit.vector_loop import TILES, columns_at_once
+from flambeau_inductor.codegen.cpp.emit.reduction_passes import TILES, columns_at_once
 from flambeau_inductor.ir.loops import Load, Loop, Reduce, Scan, Store
 
 ACCUMULATORS = (8, 2)

@@ -13,7 +13,7 @@ import torch
 from flambeau_inductor.codegen.cpp.analysis.variant import Form
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.pointwise import cost_of
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.indexing import Add, Expr, FloorDiv, IntegerConstant, Mod, Mul, Var, terms_of
 from flambeau_inductor.ir.loops import (
     RANDOM,

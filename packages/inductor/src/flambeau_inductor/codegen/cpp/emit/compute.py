@@ -13,7 +13,7 @@ from flambeau_inductor.codegen.cpp.emit.memory import load
 from flambeau_inductor.codegen.cpp.emit.pointwise import NEIGHBOURS, point, random_name
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
 from flambeau_inductor.codegen.cpp.loop_rewrites import short_ranges
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.indexing import bounds
 from flambeau_inductor.ir.loops import RANDOM, Check, Const, IndexValue, Load, Point, ValueId
 

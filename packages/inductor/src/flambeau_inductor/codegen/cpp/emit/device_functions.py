@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from flambeau_inductor.codegen import device_functions
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 
 NUMBER = "number"
 """The type of a literal: that of what it is combined with."""

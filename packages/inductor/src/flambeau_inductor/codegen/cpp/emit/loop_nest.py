@@ -9,15 +9,22 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from flambeau_inductor.codegen.cpp.analysis.plan import THREAD_WORK, blocked_axis, shared_axis
-from flambeau_inductor.codegen.cpp.analysis.segments import segments
+from flambeau_inductor.codegen.cpp.analysis.plan import (
+    THREAD_WORK,
+    blocked_axis,
+    segments,
+    shared_axis,
+)
 from flambeau_inductor.codegen.cpp.analysis.streaming import repeated_rows
 from flambeau_inductor.codegen.cpp.emit.compute import compute
 from flambeau_inductor.codegen.cpp.emit.memory import declare_rows, store
-from flambeau_inductor.codegen.cpp.emit.reduction_passes import ReductionPass, emit_tile
+from flambeau_inductor.codegen.cpp.emit.reduction_passes import (
+    ReductionPass,
+    columns_at_once,
+    emit_tile,
+)
 from flambeau_inductor.codegen.cpp.emit.transpose import emit_squares, emit_transposed_tile, tile_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
-from flambeau_inductor.codegen.cpp.emit.vector_loop import columns_at_once
 from flambeau_inductor.indexing import is_open
 from flambeau_inductor.ir.loops import Load, Reduce, ReducePart, Store, ValueId
 

@@ -13,7 +13,7 @@ from flambeau_inductor.codegen.cpp.analysis.streaming import Ahead
 from flambeau_inductor.codegen.cpp.analysis.vectorization import whole_blocks
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, literal, spelling_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, Var, to_c
 from flambeau_inductor.ir.loops import Const, IndexValue, Load, Point, Store, ValueId
 

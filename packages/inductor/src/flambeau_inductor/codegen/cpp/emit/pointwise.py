@@ -15,7 +15,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, spelling_of
 from flambeau_inductor.codegen.device_functions import module_of, takes
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.ir.loops import RANDOM, Instr, Point
 from flambeau_inductor.ir.operands import operands
 

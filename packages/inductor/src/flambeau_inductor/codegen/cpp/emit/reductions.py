@@ -17,7 +17,7 @@ import torch
 from flambeau_inductor.codegen.cpp.analysis.plan import LoopPlan
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, limit, literal, spelling_of
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, surely_less
 from flambeau_inductor.ir.loops import Reduce, ValueId
 

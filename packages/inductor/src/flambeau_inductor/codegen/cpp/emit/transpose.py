@@ -17,8 +17,8 @@ from flambeau_inductor.codegen.cpp.analysis.streaming import fetched_squares
 from flambeau_inductor.codegen.cpp.analysis.vectorization import TRANSPOSED, lane_step
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.memory import fetch_at, transpose
+from flambeau_inductor.codegen.cpp.emit.reduction_passes import SHORT_BODY
 from flambeau_inductor.codegen.cpp.emit.variables import KernelVariables
-from flambeau_inductor.codegen.cpp.emit.vector_loop import SHORT_BODY
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Load, Store, ValueId
 

@@ -17,7 +17,7 @@ from flambeau_inductor.codegen.cpp.analysis.streaming import streamed
 from flambeau_inductor.codegen.cpp.analysis.vectorization import lane_step, result_dtype
 from flambeau_inductor.codegen.cpp.dtypes import spelling_of
 from flambeau_inductor.codegen.cpp.emit.pointwise import called_functions
-from flambeau_inductor.codegen.errors import CppUnsupported
+from flambeau_inductor.errors import CppUnsupported
 from flambeau_inductor.indexing import Expr, Var, to_c
 from flambeau_inductor.ir.loops import ReducePart, Store, ValueId, looked_up
 from flambeau_inductor.ir.operands import operands

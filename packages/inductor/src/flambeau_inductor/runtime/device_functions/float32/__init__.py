@@ -9,8 +9,5 @@ from flambeau_inductor.runtime.device_functions.float32.exponentials import *
 from flambeau_inductor.runtime.device_functions.float32.instructions import *
 from flambeau_inductor.runtime.device_functions.float32.integers import *
 from flambeau_inductor.runtime.device_functions.float32.packed import *
-from flambeau_inductor.runtime.device_functions.float32.random import *
 from flambeau_inductor.runtime.device_functions.float32.reductions import *
-from flambeau_inductor.runtime.device_functions.float32.remainders import *
 from flambeau_inductor.runtime.device_functions.float32.rounding import *
-from flambeau_inductor.runtime.device_functions.float32.trigonometry import *

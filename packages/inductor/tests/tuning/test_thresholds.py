@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import flambeau_inductor.tuning.tuning as tuning_module
+import flambeau_inductor.tuning.machine as tuning_module
 import pytest
 from flambeau_inductor.scheduling_limits import Limits
 from flambeau_inductor.templates.gemm.tiles import GemmShape, candidates, fit
