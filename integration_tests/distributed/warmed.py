@@ -14,7 +14,7 @@ import torch
 
 import flambeau
 
-for _module in ("torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
+for _module in ("torch.distributed.fsdp", "torch.distributed.tensor.parallel", "networkx"):
     importlib.import_module(_module)
 
 
