@@ -25,6 +25,7 @@ from flambeau_capture.breaks import (
     UserLine,
 )
 from flambeau_capture.builtins.classes.construction import instantiate, new_object
+from flambeau_capture.builtins.iteration import MADE_INSIDE
 from flambeau_capture.builtins.operations import operators
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
@@ -71,6 +72,7 @@ from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.answers import ask_length_hint
 from flambeau_capture.values.objects.attributes import assume_entry, lacks, refuse_assignment
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exception_groups import GROUP_METHODS
 from flambeau_capture.values.objects.exceptions import (
     ExceptionValue,
     new_exception,
@@ -100,6 +102,8 @@ _NO_PLACES = PREPARES_CALL | {
 
 class SymbolicTracer(Assumptions):
     tensor_rules = TENSOR_RULES
+    group_methods = GROUP_METHODS
+    made_inside = MADE_INSIDE
 
     def __init__(
         self,
