@@ -1,22 +1,37 @@
 """Costs of tests: `FLAMBEAU_TEST_COSTS=FOLDER nox -s tests`, then `python -m tools.costs FOLDER`.
 
-In: what each test process kept in a folder. Out: a table by part, and of the slowest tests, printed
-as Markdown. Invariant: seconds are the processor's, of a test and of the processes that it starts,
-whatever else the machine does; two processors take half as long, or a little more.
+In: what each test process kept in a folder. Out: the page of a table by part, and of the slowest
+tests, which a release has newer than the one before it. Invariant: seconds are the processor's, of
+a test and of the processes that it starts, whatever else the machine does; two processors take half
+as long, or a little more.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import platform
 import sys
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+TEST_COSTS = Path("benchmarks") / "results" / "tests.md"
 FOLDER = "FLAMBEAU_TEST_COSTS"
 BEFORE = "before the first test"
 SLOWEST = 40
+HEAD = """# What the tests cost
+
+    FLAMBEAU_TEST_COSTS=folder nox -s tests
+    python -m tools.costs folder
+
+{day}, Python {python} on {cores} processors: seconds of a processor, of a test and of the processes
+that it starts and waits for; of ranks, whose server begins them, none. *Seconds before the first
+test*: importing torch and collecting, of all processes of a part.
+
+"""
 
 
 def seconds() -> float:
@@ -37,11 +52,11 @@ def part_of(name: str) -> str:
 
 
 def table(folder: Path) -> str:
-    """The page."""
+    """What of the page was measured."""
     parts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     families: Counter[str] = Counter()
     cases: Counter[str] = Counter()
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.rglob("*.json")):
         kept: dict[str, float] = json.loads(path.read_text())
         before = kept.pop(BEFORE)
         for name, each in kept.items():
@@ -66,5 +81,12 @@ def table(folder: Path) -> str:
     )
 
 
+def page(folder: Path) -> str:
+    """The table, with when and where it was measured."""
+    day = datetime.datetime.now(datetime.UTC).date()
+    found = {"day": day, "python": platform.python_version(), "cores": os.cpu_count()}
+    return f"{HEAD.format(**found)}{table(folder)}\n"
+
+
 if __name__ == "__main__":
-    print(table(Path(sys.argv[1])))
+    (ROOT / TEST_COSTS).write_text(page(Path(sys.argv[1])), encoding="utf-8")

@@ -30,6 +30,8 @@ from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("capture", "prims", "aot", "inductor", "meta")
+#: the slowest tests: newer at a release than at the one before it
+TEST_COSTS = Path("benchmarks") / "results" / "tests.md"
 #: the one line of a package that a release edits
 VERSION_LINE = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 
@@ -158,6 +160,10 @@ def _check(root: Path, package: str, version: str) -> None:
     fragments = root / "packages" / package / "changes"
     if not any(fragments.glob("*.md")):
         raise ReleaseError(f"nothing to announce: no fragment in {fragments.relative_to(root)}")
+    if past and not _git(root, "log", "-1", f"{past[-1].commit}..", "--", str(TEST_COSTS)):
+        raise ReleaseError(
+            f"{TEST_COSTS} is as at {package} {past[-1].version}: list the slowest tests as it says"
+        )
     for sibling, wanted_range in sibling_ranges(root, package).items():
         if not ends(released(root, sibling), wanted_range):
             raise ReleaseError(

@@ -8,7 +8,8 @@ A first line is a noun phrase, since the page of all modules lists it; a class n
 a package; no two modules of a folder differ by an ending alone; the paraphrases that the glossary
 lists occur in no name, docstring or comment, because it has the term; and no docstring or comment
 carries a measured time, which ages there: it belongs in `docs/decisions/` or tuning data. Of C and
-C++, the comments and every identifier are read, what is quoted is not.
+C++, the comments and every identifier are read, what is quoted is not; of the history, the newest
+commit's subject, which has at most 72 characters.
 
     python tools/words.py [part of a path ...]     only the files whose paths contain one of these
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import subprocess
 import sys
 import tokenize
 from collections import defaultdict
@@ -26,6 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 97
+LONGEST_SUBJECT = 72
 CLAUSES = frozenset(
     """are can do does every from has how is it its may must of that there they this what when
     where whether which who whose why""".split()  # noqa: SIM905 - words read best as words
@@ -196,8 +199,24 @@ def faults(root: Path = ROOT) -> list[str]:
     return [*found, *class_faults(classes, root), *module_faults(list(classes), root)]
 
 
+def subject_faults(root: Path = ROOT) -> Iterator[str]:
+    """Of the newest commit, where there is a history."""
+    command = ("git", "-C", str(root), "log", "-1", "--format=%h %s")
+    commit, _, subject = _said(command).strip().partition(" ")
+    if len(subject) > LONGEST_SUBJECT:
+        yield f"commit {commit}: a subject of {len(subject)} characters, not {LONGEST_SUBJECT}"
+
+
+def _said(command: tuple[str, ...]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:  # no git
+        return ""
+
+
 def main() -> int:
-    found = [f for f in faults() if not sys.argv[1:] or any(part in f for part in sys.argv[1:])]
+    found = [*faults(), *subject_faults()]
+    found = [f for f in found if not sys.argv[1:] or any(part in f for part in sys.argv[1:])]
     print("\n".join(found) or "words: nothing to say")
     return 1 if found else 0
 

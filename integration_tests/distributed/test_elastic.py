@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
-import torch.multiprocessing as processes
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -18,7 +17,7 @@ from torch.nn import functional as F
 
 import flambeau
 from flambeau.distributed import verify_ranks
-from integration_tests.distributed.two_ranks import ranks, two_ranks
+from integration_tests.distributed.two_ranks import ranks, server, two_ranks
 
 
 def step(model, optimizer, x, y):
@@ -95,7 +94,7 @@ def _begun(rank, folder):
 
 def test_a_training_that_is_killed_goes_on_as_eager_with_other_ranks(tmp_path):
     folder = str(tmp_path / "checkpoint")
-    context = processes.get_context("forkserver")
+    context = server()
     started = [context.Process(target=_begun, args=(rank, folder)) for rank in range(2)]
     for each in started:
         each.start()

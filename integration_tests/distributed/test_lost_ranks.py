@@ -8,10 +8,10 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as processes
 from torch.distributed import _functional_collectives as functional
 
 import flambeau
+from integration_tests.distributed.two_ranks import server
 
 TIMEOUT = 3.0
 KINDS = ("killed", "late", "very late")
@@ -62,7 +62,7 @@ def _rank(rank, kind, folder, results):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_is_left_says_so_in_time(kind, tmp_path):
-    context = processes.get_context("forkserver")
+    context = server()
     results = context.Queue()
     started = [
         context.Process(target=_rank, args=(rank, kind, str(tmp_path), results))

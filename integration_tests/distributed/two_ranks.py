@@ -10,11 +10,15 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 
 SECONDS = 600
-IMPORTED = (
-    "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "sympy", "flambeau",
-    "flambeau_inductor",
-)  # fmt: skip
+WARMED = "integration_tests.distributed.warmed"
 """What a server imports once; each rank is a copy of it, as yet without a thread."""
+
+
+def server():
+    """How processes are begun: by a server that has compiled, and waits for their functions."""
+    context = processes.get_context("forkserver")
+    context.set_forkserver_preload([WARMED])
+    return context
 
 
 def _rank(rank, count, meeting, function, results):
@@ -38,8 +42,7 @@ def two_ranks(function, folder):
 
 def ranks(function, folder, count):
     """What `function(rank)` gave in each process; its error as a failure of the test."""
-    context = processes.get_context("forkserver")
-    context.set_forkserver_preload([*IMPORTED])
+    context = server()
     results = context.Queue()
     meeting = str(folder / "meeting")
     started = [

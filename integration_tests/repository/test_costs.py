@@ -17,6 +17,7 @@ def test_parts_and_families_are_added_up(tmp_path: Path) -> None:
     assert [line for line in lines if "`" in line] == [
         f"| `{one}` | 3 | 4.5 |", "| `integration_tests/test_b.py::test_two` | 1 | 0.2 |",
     ]  # fmt: skip
+    assert costs.page(tmp_path).endswith("\n".join(lines) + "\n")
 
 
 def test_a_process_takes_time() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -103,3 +104,13 @@ def test_a_class_name_is_used_once_in_a_package(tmp_path: Path) -> None:
 def test_modules_do_not_differ_by_an_ending(tmp_path: Path) -> None:
     (found,) = words.faults(tree(tmp_path, watcher=CLEAN, watchers=CLEAN))
     assert "watcher and watchers differ by an ending" in found
+
+
+@pytest.mark.parametrize(("longer", "found"), [(0, 0), (1, 1)])
+def test_a_subject_is_short(longer: int, found: int, tmp_path: Path) -> None:
+    assert [*words.subject_faults(tmp_path)] == []  # no history
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subject = "s" * (words.LONGEST_SUBJECT + longer)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", subject], check=True)
+    assert len([*words.subject_faults(tmp_path)]) == found

@@ -232,7 +232,7 @@ tasks = [
     {"label": str(n), "program": Program("deaths", n, (b,), (), (Call({}),)).to_json()}
     for n, b in enumerate(bodies)
 ]
-for task, row in answered(iter(tasks), 1, Conditions(limit=5.0)):
+for task, row in answered(iter(tasks), 1, Conditions(limit=2.0)):
     print(json.dumps([row["program"], row["verdict"], bool(row.get("source"))]))
 """
 

@@ -6,6 +6,7 @@ that cannot be run leaves a file `error` with the reason, and the others go on.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import multiprocessing
@@ -30,8 +31,9 @@ KEPT = re.compile(
 )
 #: what every program would load for itself
 _OFTEN_NEEDED = (
-    "flambeau_aot", "flambeau_inductor", "flambeau_prims", "sympy", "torch._subclasses.fake_tensor",
-    "torch.fx.experimental.symbolic_shapes",
+    "flambeau.backends", "flambeau_capture.frame.compiler", "flambeau_aot.frontends",
+    "flambeau_inductor.compile", "flambeau_prims.decomp", "sympy", "torch.distributed.tensor",
+    "torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes",
 )  # fmt: skip
 _ADDRESS = re.compile(r"0x[0-9a-f]{7,}")
 _FOLDERS = re.compile(r"(?<=['\" ])/(?:[^'\" \n/]+/)+")
@@ -45,7 +47,8 @@ def write(folder: Path, chosen: list[str]) -> None:
     this process, which has compiled nothing: what ran before it is never to be seen."""
     torch.set_num_threads(1)
     for module in _OFTEN_NEEDED:
-        importlib.import_module(module)
+        with contextlib.suppress(ModuleNotFoundError):  # at another commit: each loads it then
+            importlib.import_module(module)
     with (
         tempfile.TemporaryDirectory() as scratch,
         multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool,

@@ -2,11 +2,16 @@
 // is written to out-K.pt, what it refuses to out-K.txt. With a file first-of-second, the memory of the
 // first argument is that in which the second begins.
 #include <flambeau/package.h>
-#include <torch/csrc/jit/serialization/pickle.h>
+#include <ATen/core/ivalue.h>
 
 #include <fstream>
 #include <iterator>
 #include <thread>
+
+namespace torch::jit {  // serialization/pickle.h, which includes most of torch
+std::vector<char> pickle_save(const c10::IValue& value);
+c10::IValue pickle_load(const std::vector<char>& data);
+}  // namespace torch::jit
 
 static std::vector<char> read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

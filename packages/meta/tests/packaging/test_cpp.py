@@ -1,5 +1,7 @@
 """A package in a C++ program, built as the page says, gives what eager gives or says why not."""
 
+import fcntl
+import os
 import re
 import shutil
 import subprocess
@@ -128,8 +130,19 @@ def block(language):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """The C++ program of the page, built against the folders that the command names."""
-    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("served")
+    """The C++ program of the page, built against the folders that the command names: once, for all
+    test processes of a run, whose temporary folders are in one."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "served"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built" / "served").exists():
+            build(folder, folder / "built")
+    return folder / "built" / "served"
+
+
+def build(source, folder):
     (source / "main.cpp").write_text(block("cpp"))
     served = f"add_executable(served {HERE})\ntarget_link_libraries(served flambeau::flambeau)\n"
     (source / "CMakeLists.txt").write_text(block("cmake") + served)
@@ -140,7 +153,6 @@ def program(tmp_path_factory):
     for each in (configure, ["cmake", "--build", str(folder), "-j2"]):
         done = subprocess.run(each, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "served"
 
 
 def serve(program, *folders):

@@ -80,6 +80,7 @@ from flambeau_aot.joint.input_mutations import Effects, Returned
 from flambeau_aot.joint.program import InputProgram
 from flambeau_aot.joint.reach import computed_from
 from flambeau_aot.joint.result_order import nodes_of_results, shared_views
+from flambeau_aot.joint.shifted_plan import moved, shifted
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime_plan import (
     InputPlan,
@@ -89,8 +90,6 @@ from flambeau_aot.runtime_plan import (
     RuntimePlan,
     SparseGrad,
     View,
-    moved,
-    shifted,
 )
 from flambeau_aot.sizes import (
     as_tensor,

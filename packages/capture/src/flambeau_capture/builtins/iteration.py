@@ -58,7 +58,7 @@ from flambeau_capture.values.iterators.combined import (
     ZipIterator,
 )
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
-from flambeau_capture.values.iterators.generators import MADE_INSIDE, GeneratorValue
+from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made.made_objects import MadeObject
@@ -66,11 +66,12 @@ from flambeau_capture.values.special_methods import SpecialMethods
 from flambeau_capture.values.tensors.symbolic_numbers import SymbolValue
 from flambeau_capture.values.tensors.tensor import TensorValue
 
-MADE_INSIDE.update(
-    (code, SharedItems(calling.GROUP, (), {}))
+#: what the generators of a function inside a polyfill stand for, by its code
+MADE_INSIDE = {
+    code: SharedItems(calling.GROUP, (), {})
     for code in calling.groupby.__code__.co_consts
     if isinstance(code, types.CodeType)
-)
+}
 _ZERO, _ONE = Constant(0), Constant(1)
 
 

@@ -61,11 +61,8 @@ from flambeau_capture.frame.outcome.eager_rerun import (
     CallsThatRaise,
     Misses,
     expect_less,
-    giving_back_draws,
-    giving_back_writes,
     skip_frame,
     what_it_leaves,
-    written_inputs,
 )
 from flambeau_capture.frame.outcome.graph_calls import Raising, with_inference_state
 from flambeau_capture.frame.outcome.heap_at_end import (
@@ -80,7 +77,6 @@ from flambeau_capture.frame.sizes.padded_inputs import note_padding
 from flambeau_capture.frame.skip_rules import third_party
 from flambeau_capture.graph.builder import user_lines
 from flambeau_capture.graph.functions import assumes
-from flambeau_capture.graph.operator_effects import DRAWS
 from flambeau_capture.graph.symbolic_shapes import SymbolicShapes
 from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.top_frame import Finished, Restart, Stopped, TopFrame
@@ -97,8 +93,6 @@ if TYPE_CHECKING:
 
 MAX_RESTARTS = 50
 follow(compat.TENSOR_BASE)
-
-
 #: what may be raised as a size is a symbol: by the frame, by its backend, by capture itself
 _MAYBE_OF_SYMBOLS = (SkipFrame, RuntimeError, TypeError, ValueError, AssertionError, LookupError)
 
@@ -396,14 +390,10 @@ class FrameConversion:
                 converter.dynamics.note_need(self.code, None, source, value)
         calls_that_raise = CallsThatRaise.of(converter.backend, module)
         checks = bool(session.assumed) or any(map(assumes, module.graph.nodes))
-        if checks and calls_that_raise.drew and DRAWS in graph.effects.other:
-            compiled = giving_back_draws(compiled)
-            calls_that_raise = replace(calls_that_raise, drew=False)
-        if checks and calls_that_raise.wrote and graph.effects.writes():
-            written = written_inputs(module.graph, graph.effects)
-            if written is not None:
-                compiled = giving_back_writes(compiled, written)
-                calls_that_raise = replace(calls_that_raise, wrote=False)
+        if checks:
+            compiled, calls_that_raise = calls_that_raise.giving_back(
+                compiled, module.graph, graph.effects
+            )
         left = what_it_leaves(module.graph, inputs, graph.effects, calls_that_raise)
         if left is not None and session.assumed:
             raise CaptureAgain(check_less)

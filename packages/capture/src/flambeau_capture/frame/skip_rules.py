@@ -14,6 +14,7 @@ import os
 import sys
 import sysconfig
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from types import CodeType
 
 GRAPH = "graph"
@@ -98,10 +99,15 @@ def _folder(package: str) -> str | None:
     module = sys.modules.get(package)
     file = getattr(module, "__file__", None)
     if file is None:
+        top, *parts = package.split(".")
         try:
-            found = importlib.util.find_spec(package)
+            found = importlib.util.find_spec(top)
         except (ImportError, ValueError):
             return None
+        for part in parts:  # not by its whole name: that would import the packages it is in
+            if found is not None:
+                name, places = f"{found.name}.{part}", found.submodule_search_locations
+                found = PathFinder.find_spec(name, places)
         file = found.origin if found is not None else None
     if file is None:
         return None

@@ -277,6 +277,22 @@ class Assumptions:
             parts.append(text)
         return "".join(parts)
 
+    def has_let_go(self, obj: object) -> bool:
+        """Whether the frame was given an object, or has written to what may have kept it alive, and
+        no variable has it now: it may have ended."""
+        if not any(obj is one for one in self.frames[0].given) and not self.heap.may_have_kept(obj):
+            return False
+        held = [*self.frames[0].untouched_objects()]
+        for frame in self.frames:
+            values = (*frame.variables.values(), *frame.contents(), *frame.stack)
+            held += [getattr(value, "real", None) for value in values]
+        return not any(obj is one for one in held)
+
+    def has_let_go_some(self) -> bool:
+        """The same of any object that a weak reference may be to."""
+        given = [one for one in self.frames[0].given if type(one).__weakrefoffset__]
+        return any(map(self.has_let_go, given))
+
 
 def _equals(value: Any, other: Any) -> bool:
     """A guard's question: equality with a constant."""

@@ -25,6 +25,7 @@ from flambeau_capture.breaks import (
     UserLine,
 )
 from flambeau_capture.builtins.classes.construction import instantiate, new_object
+from flambeau_capture.builtins.iteration import MADE_INSIDE
 from flambeau_capture.builtins.operations import operators
 from flambeau_capture.builtins.tensors.rules import TENSOR_RULES
 from flambeau_capture.bytecode.decode import UnknownOpcode
@@ -71,6 +72,7 @@ from flambeau_capture.values.iterators.generators import GeneratorValue
 from flambeau_capture.values.objects.answers import ask_length_hint
 from flambeau_capture.values.objects.attributes import assume_entry, lacks, refuse_assignment
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.exception_groups import GROUP_METHODS
 from flambeau_capture.values.objects.exceptions import (
     ExceptionValue,
     new_exception,
@@ -100,6 +102,8 @@ _NO_PLACES = PREPARES_CALL | {
 
 class SymbolicTracer(Assumptions):
     tensor_rules = TENSOR_RULES
+    group_methods = GROUP_METHODS
+    made_inside = MADE_INSIDE
 
     def __init__(
         self,
@@ -323,22 +327,6 @@ class SymbolicTracer(Assumptions):
         frame = self.frames[-level]
         line = frame.line()
         return Caller(line.filename, line.lineno, line.function, frame.scope.namespace)
-
-    def has_let_go(self, obj: object) -> bool:
-        """Whether the frame was given an object, or has written to what may have kept it alive, and
-        no variable has it now: it may have ended."""
-        if not any(obj is one for one in self.frames[0].given) and not self.heap.may_have_kept(obj):
-            return False
-        held = [*self.frames[0].untouched_objects()]
-        for frame in self.frames:
-            values = (*frame.variables.values(), *frame.contents(), *frame.stack)
-            held += [getattr(value, "real", None) for value in values]
-        return not any(obj is one for one in held)
-
-    def has_let_go_some(self) -> bool:
-        """The same of any object that a weak reference may be to."""
-        given = [one for one in self.frames[0].given if type(one).__weakrefoffset__]
-        return any(map(self.has_let_go, given))
 
     def variables(self) -> Mapping[str, Value]:
         """The variables of the frame that makes a call."""

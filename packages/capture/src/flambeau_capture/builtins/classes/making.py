@@ -17,12 +17,8 @@ from flambeau_capture.values.functions.call_rules import (
     describe_call,
     handles,
 )
-from flambeau_capture.values.objects.made.made_classes import (
-    PARTS,
-    DataclassDecorator,
-    MadeClass,
-    made_part,
-)
+from flambeau_capture.values.objects.made.class_parts import PARTS, made_part
+from flambeau_capture.values.objects.made.made_classes import DataclassDecorator, MadeClass
 from flambeau_capture.values.registry import wrap_known
 
 for _part in PARTS:

@@ -58,6 +58,18 @@ class CallsThatRaise:
             left_to_torch or not getattr(backend, "own_numbers", False),
         )
 
+    def giving_back(
+        self, compiled: Callable[..., Any], graph: fx.Graph, effects: GraphEffects
+    ) -> tuple[Callable[..., Any], CallsThatRaise]:
+        """What was compiled, so that its calls that raise give back what they can."""
+        drew, wrote = self.drew, self.wrote
+        if drew and DRAWS in effects.other:
+            compiled, drew = _giving_back_draws(compiled), False
+        written = _written_inputs(graph, effects) if wrote and effects.writes() else None
+        if written is not None:
+            compiled, wrote = _giving_back_writes(compiled, written), False
+        return compiled, CallsThatRaise(wrote, drew)
+
 
 def what_it_leaves(
     graph: fx.Graph,
@@ -110,7 +122,7 @@ def _given(graph: fx.Graph) -> dict[fx.Node, torch.Tensor]:
     }
 
 
-def written_inputs(graph: fx.Graph, effects: GraphEffects) -> list[int] | None:
+def _written_inputs(graph: fx.Graph, effects: GraphEffects) -> list[int] | None:
     """The places of the inputs that a graph writes to; None where a copy does not give all of them
     back what they had."""
     places = {node: k for k, node in enumerate(graph.find_nodes(op="placeholder"))}
@@ -127,7 +139,7 @@ def _takes_a_copy(fake: torch.Tensor) -> bool:
     return all(isinstance(step, int) and (step or size == 1) for size, step in steps)
 
 
-def giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def _giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """What was compiled; where it raises, the random state is as before: the program runs again."""
 
     def call(*inputs: Any) -> Any:
@@ -144,7 +156,7 @@ def giving_back_draws(compiled: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def giving_back_writes(compiled: Callable[..., Any], written: Sequence[int]) -> Callable[..., Any]:
+def _giving_back_writes(compiled: Callable[..., Any], written: Sequence[int]) -> Callable[..., Any]:
     """What was compiled; where it raises, the inputs at these places are as before: the program
     runs again. For backends that write before all else is computed."""
 

@@ -83,10 +83,6 @@ def of_stop_iteration(tx: Tracer, code: types.CodeType, error: Value) -> Value:
     return made
 
 
-#: what the generators of a function inside a polyfill stand for, by its code
-MADE_INSIDE: dict[types.CodeType, MadeBy] = {}
-
-
 class Resumable(IteratorValue):
     """What is advanced by `send`, `throw` and `close`; `returned`: the value at its end."""
 
@@ -190,7 +186,7 @@ class GeneratorValue(Resumable):
 
     def __init__(self, frame: Any, step: int) -> None:
         self.frame = frame
-        self.made_by = MADE_INSIDE.get(frame.code)
+        self.made_by = frame.tx.made_inside.get(frame.code)
         self.step = step
         self.kind = kind_of(frame.code)
         self.started = False

@@ -18,12 +18,12 @@ import torch
 
 from flambeau_capture._torch_compat import same_memory
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import ConstantSource
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, needing
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers.sequences import SequenceValue, SliceValue, TupleValue
 from flambeau_capture.values.functions.methods import BoundMethod
 from flambeau_capture.values.numpy.arrays import ArrayNumber, ArrayValue, NumpyScalar, scalar_call
+from flambeau_capture.values.numpy.error_state import assume_unwatched
 from flambeau_capture.values.numpy.tables import (
     BY_ELEMENT,
     MADE_KNOWN,
@@ -156,34 +156,6 @@ def _cast(tx: Tracer, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
     return tensor_call(tx, "call_method", "to", [tensor, Constant(dtype)])
 
 
-def _assume_unwatched(tx: Tracer) -> None:
-    """Assume that nothing but a warning comes of what NumPy's arithmetic raises, such as a division
-    by zero: torch's operators note none."""
-    modes = error_modes()
-    warns = "warn" in modes
-    if {*modes} - {"warn", "ignore"} or (warns and not warns_at_most(warnings)):
-        raise Break("FB0003", "NumPy where an error of its arithmetic is more than a warning")
-    tx.guard(ConstantSource(error_modes, "geterr"), "ANSWER", modes)
-    if warns:
-        tx.guard(ConstantSource(warnings, "filters"), "CALL", warns_at_most, "make no error")
-
-
-def error_modes() -> tuple[str, ...]:
-    """What NumPy does about errors of its arithmetic, by kind."""
-    return tuple(np.geterr().values())
-
-
-def warns_at_most(module: Any) -> bool:
-    """Whether no filter makes an error of a warning of NumPy's arithmetic."""
-    for action, words, category, place, line in module.filters:
-        if issubclass(RuntimeWarning, category):
-            if action == "error":
-                return False
-            if words is None and place is None and line == 0:
-                return True
-    return True
-
-
 # -- calls ---------------------------------------------------------------------------------------
 
 
@@ -267,7 +239,7 @@ def _by_element(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     target = BY_ELEMENT.get(name)
     if target is None or kwargs:
         raise Break("FB0003", f"{_name(fn)} on {[arg.describe() for arg in args]}")
-    _assume_unwatched(tx)
+    assume_unwatched(tx)
     expected = _ask(tx, fn, args, kwargs)
     found = np.dtype(expected.dtype)
     if found == np.bool_ and name not in ("logical_not", "logical_and", "logical_or"):
@@ -300,7 +272,7 @@ def _element(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
 def _translated(tx: Tracer, fn: Any, give: Give, args: Args, kwargs: Kwargs) -> Value:
     """NumPy says too whether the result is an argument, or a view of one; of a change of shape
     torch does, which strides decide."""
-    _assume_unwatched(tx)
+    assume_unwatched(tx)
     plain, named = _all_plain(args, kwargs)
     expected = _answer(fn, plain, named)
     for value, sample in zip(args, plain):

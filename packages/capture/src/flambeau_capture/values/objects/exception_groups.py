@@ -17,7 +17,7 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.attributes import find_in_class
 from flambeau_capture.values.objects.classes import ClassValue
-from flambeau_capture.values.objects.exceptions import GROUP_METHODS, ExceptionValue
+from flambeau_capture.values.objects.exceptions import ExceptionValue
 
 Condition = Callable[[Value], bool]
 _ORIGINS = ("__cause__", "__context__", "__suppress_context__")
@@ -137,4 +137,7 @@ def _derive(tx: Tracer, group: Value, parts: Value) -> Value:
     return grouped(tx, tx.get_attr(group, "message"), parts)
 
 
-GROUP_METHODS.update(split=_split, subgroup=_subgroup, derive=_derive)
+GROUP_METHODS: dict[str, Callable[..., Value]] = {
+    "split": _split, "subgroup": _subgroup, "derive": _derive,
+}  # fmt: skip
+"""What groups of exceptions have."""

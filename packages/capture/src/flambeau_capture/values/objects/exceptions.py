@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break, UserLine
@@ -32,9 +32,6 @@ from flambeau_capture.values.objects.answers import ask
 from flambeau_capture.values.objects.attributes import assume_special_methods, find_in_class
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.registry import tracked, trusted_class, wraps_if
-
-#: what groups of exceptions have
-GROUP_METHODS: dict[str, Callable[..., Value]] = {}
 
 
 class ExceptionValue(ObjectValue):
@@ -146,7 +143,7 @@ class ExceptionValue(ObjectValue):
             return TracebackValue(self)
         if name in _STATE:
             return Constant(False if name == "__suppress_context__" else None)
-        if name in ("add_note", "with_traceback") or name in GROUP_METHODS:
+        if name in ("add_note", "with_traceback") or name in tx.group_methods:
             return BoundMethod(self, name)
         found = find_in_class(self.cls, name)
         is_field = found is not None and inspect.isdatadescriptor(found[1]) and name != "__dict__"
@@ -201,8 +198,8 @@ class ExceptionValue(ObjectValue):
             return Constant(None)
         if name in ("__str__", "__repr__") and not self.special(tx, name):
             return self.text(tx, name)
-        if name in GROUP_METHODS and issubclass(self.cls, BaseExceptionGroup):
-            return GROUP_METHODS[name](tx, self, *args, **kwargs)
+        if name in tx.group_methods and issubclass(self.cls, BaseExceptionGroup):
+            return tx.group_methods[name](tx, self, *args, **kwargs)
         return super().call_method(tx, name, args, kwargs)
 
     def _place(self, traceback: Value) -> None:

@@ -21,13 +21,12 @@ from flambeau_capture.values.containers.dicts import DictValue, named_dict
 from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.functions import FunctionValue
 from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.made.class_parts import MadePart, model_of
 from flambeau_capture.values.objects.made.made_classes import (
     MadeClass,
-    MadePart,
     PartOfClass,
     base_of,
     in_class,
-    model_of,
 )
 from flambeau_capture.values.registry import trusted_class
 
