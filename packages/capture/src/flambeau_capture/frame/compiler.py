@@ -273,6 +273,7 @@ class FrameCompiler:
             conversion.outcome, conversion.in_parts = "backend failed", True
             self.records.backend_errors.append(error)
             warn(f"{error}; {code.co_name} runs eagerly")
+            compat.end_frames(error, traced=False)
             return SKIP
         except SkipFrame as reason:
             reason.__traceback__ = None  # it leads to the program's frames, which are to end
@@ -301,6 +302,7 @@ class FrameCompiler:
                 raise CaptureFault(text) from error
             if first:
                 warn(f"{text}; it runs eagerly. This is a fault of flambeau-capture.{recorded}")
+            compat.end_frames(error, traced=False)
             return SKIP
         finally:
             self._try(code, conversion, cache)
