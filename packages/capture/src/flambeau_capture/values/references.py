@@ -314,7 +314,7 @@ class CopiedContext(Value):
             made._now = dict(self._now)
             return made
         if name in ("get", "__getitem__", "__contains__") and isinstance(args[0], ContextVariable):
-            found = self._held(tx, args[0])
+            found = self._kept(tx, args[0])
             if name == "__contains__":
                 return Constant(found is not None)
             if found is None and name == "__getitem__":
@@ -328,7 +328,7 @@ class CopiedContext(Value):
     def contains(self, tx: Tracer, item: Value) -> bool:
         return self.call_method(tx, "__contains__", [item], {}).truth(tx)
 
-    def _held(self, tx: Tracer, variable: ContextVariable) -> Value | None:
+    def _kept(self, tx: Tracer, variable: ContextVariable) -> Value | None:
         now = variable.now if self is tx.heap.context else self._now.get(variable)
         return now or variable.outside(tx)
 

@@ -85,9 +85,9 @@ class SpecialMethods(Value):
 
     def _subscript(self, tx: Tracer, ask: Callable[..., Any], key: Value, *given: Any) -> Value:
         """A subscript. A deque's class that has lost a method of its own says other words of a
-        wrong one than deques do, as one that never had any does not: it is asked."""
-        asked = ask.__name__.join(("__", "__"))
-        if self.payload is None or self.payload.cls is not deque or self.special(tx, asked):
+        wrong one than deques do, as one that never had any does not: the class says."""
+        name = ask.__name__.join(("__", "__"))
+        if self.payload is None or self.payload.cls is not deque or self.special(tx, name):
             return key
         return Constant(index_of(tx, key, lambda key: ask(deque.__new__(self.cls), key, *given)))
 
