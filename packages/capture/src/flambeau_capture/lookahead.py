@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-_DICT: dict[Any, Any] = {}
 _SET: set[Any] = set()
-_VIEWS = [
-    getattr(each, kind)()
-    for each in (_DICT, collections.OrderedDict())
-    for kind in ("keys", "values", "items")
-]
+VIEWS = {
+    (kind, name): getattr(kind(), name)()
+    for kind in (dict, collections.OrderedDict)
+    for name in ("keys", "values", "items")
+}
+_VIEWS = [*VIEWS.values()]
 # Their `__reduce__` gives what they run over and where they are, and that is all they are.
 _OVER_ITEMS: tuple[type, ...] = (
     type(iter([])), type(reversed([])), type(iter(())), type(iter(range(0))),

@@ -51,6 +51,29 @@ def test_nothing_outlives_its_module():
     assert [reference() for reference in references] == [None] * len(references)
 
 
+@pytest.mark.parametrize("held", ("a global", "the caller's"))
+@pytest.mark.filterwarnings("ignore:backend")
+def test_nothing_outlives_a_backend_that_fails(held):
+    class Held:
+        scale = 2.0
+
+    def failing(module, inputs):
+        raise RuntimeError("this backend takes nothing")
+
+    def call():
+        other = Held()
+        namespace["held"] = Held()
+        references.append(weakref.ref(other if held == "the caller's" else namespace["held"]))
+        assert run(torch.ones(2)).tolist() == [2.0, 2.0]
+
+    namespace, references = {}, []
+    exec("def run(t):\n    held.seen = 1\n    return t * held.scale", namespace)
+    run = optimize(failing)(namespace["run"])
+    call()
+    namespace["held"] = None
+    assert references[0]() is None
+
+
 def test_names_leave_the_namespace():
     before = set(globals())
     compile_and_drop(0)

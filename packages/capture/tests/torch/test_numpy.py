@@ -1,5 +1,6 @@
 """NumPy on arrays that stand for tensors: one graph with the dtypes, shapes and values of NumPy."""
 
+import operator
 import random
 import warnings
 
@@ -441,3 +442,37 @@ def test_zeros_of_quotients_have_numpys_signs(capture, name, divisor):
     np.testing.assert_array_equal(ours, theirs)
     shown = ~np.isnan(theirs)
     np.testing.assert_array_equal(np.signbit(ours)[shown], np.signbit(theirs)[shown])
+
+
+UNNOTICED = {
+    "an argument's tensor": lambda x, a: (torch.from_numpy(a), a),
+    "a new array's tensor": lambda x, a: (torch.as_tensor(b := a + 1), b),
+    "a tensor's array": lambda x, a: (x.detach(), x.detach().numpy()),
+    "a result's array": lambda x, a: ((y := x.detach() * 2), y.numpy()),
+    "an array of a view": lambda x, a: ((y := x.detach() * 2)[1:], y.numpy()),
+}
+NUMPY_WRITES = {
+    "an item": lambda a: a.__setitem__(0, 7.0),
+    "in place": lambda a: operator.iadd(a, 1),
+    "out": lambda a: np.multiply(a, 2, out=a),
+    "sorted": lambda a: a[::-1].sort(),
+}
+
+
+@pytest.mark.parametrize("seen", UNNOTICED)
+@pytest.mark.parametrize("write", NUMPY_WRITES)
+def test_autograd_does_not_learn_of_what_numpy_writes(capture, backend, seen, write):
+    def f(x, a):
+        tensor, array = UNNOTICED[seen](x, a)
+        y = x[-len(tensor) :].sin() * tensor
+        NUMPY_WRITES[write](array)
+        return y, array
+
+    results = []
+    for run in (f, capture(f)):
+        x = torch.arange(3.0, dtype=torch.float64).requires_grad_()
+        y, array = run(x, np.arange(3.0) + 2)
+        y.sum().backward()
+        results.append((y.tolist(), array.tolist(), x.grad.tolist()))
+    assert results[0] == results[1]
+    assert backend.graphs

@@ -44,6 +44,7 @@ store_fast = partial(_named, "STORE_FAST")
 delete_fast = partial(_named, "DELETE_FAST")
 load_deref = partial(_named, "LOAD_DEREF")  # -> the content of the cell
 store_deref = partial(_named, "STORE_DEREF")
+delete_deref = partial(_named, "DELETE_DEREF")
 load_closure = partial(_named, "LOAD_CLOSURE")  # -> the cell itself, for a closure tuple
 store_global = partial(_named, "STORE_GLOBAL")
 load_attr = partial(_named, "LOAD_ATTR")  # object -> attribute

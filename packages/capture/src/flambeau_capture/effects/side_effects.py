@@ -37,6 +37,7 @@ class SideEffects:
         self._models: dict[int, tuple[Any, Any]] = {}  # by what stands for a value of the frame
         self._models_of: dict[int, Any] = {}  # by the value
         self._parts: dict[int, tuple[Any, Any]] = {}  # what else there is of such objects
+        self.context: Any = None  # that the frame has made, and runs code in
         self.version = 0
         self._writes = 0
         self.touched: list[Any] = []  # values that changed, in order; None: some iterator

@@ -227,11 +227,14 @@ def _let_go(writer: BytecodeWriter, level: Level) -> None:
 def _cells(
     writer: BytecodeWriter, state: FrameState, wanted: set[str]
 ) -> Iterator[list[Instruction]]:
-    """Push what the frame's own cells hold; answer what stores it."""
+    """Push what the frame's own cells hold; answer what stores it, or empties an argument's."""
+    arguments = state.body.code.co_varnames[: argument_count(state.body.code)]
     for name, cell in state.cells.items():
         if name not in wanted or name in state.body.code.co_freevars or cell.pending is not None:
             continue
         content = cell.content
+        if content is None and cell.written and name in arguments:
+            yield spelling.delete_deref(name)
         if content is None or (content.source == Local(name) and not cell.written):
             continue
         writer.load(content)

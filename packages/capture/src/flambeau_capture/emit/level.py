@@ -38,6 +38,7 @@ from flambeau_capture.emit.resume import (
     leave_stack,
     left,
     make_resumption,
+    with_checks,
 )
 from flambeau_capture.resume_runtime import Continue, drive, special_method
 from flambeau_capture.values.base import Value
@@ -201,7 +202,7 @@ class Host:
         region = self.level.region()
         if region is None:
             return
-        copy, twin = self.level.body.copy()
+        copy, twin, _ = with_checks(self.level.body)
         self.instructions += copy.instructions
         self.regions += copy.regions
         covered = replace(region, start=native[0], end=native[-1], handler=twin[region.handler])

@@ -122,7 +122,7 @@ def check_cell(instruction: Instruction) -> list[Instruction]:
 NEEDS_CONTENT = ("LOAD_DEREF", "DELETE_DEREF")
 
 
-def _with_checks(
+def with_checks(
     body: CodeBody,
 ) -> tuple[CodeBody, dict[Instruction, Instruction], dict[Instruction, Instruction]]:
     """A copy in which no cell is read that may be empty, where each instruction of the body begins
@@ -217,7 +217,7 @@ def make_resumption(goal: Goal, arguments: tuple[str, ...], name: str) -> Resump
     body, waiting, code = goal.body, goal.waiting, goal.body.code
     if code.co_flags & GENERATOR_LIKE:
         raise CannotResume("a generator or coroutine")
-    copy, twin, originals = _with_checks(body)
+    copy, twin, originals = with_checks(body)
     target = twin[goal.instruction]
     pushed, regions = push_stack(goal.slots)
     # an exception that is a variable would hold itself
@@ -301,7 +301,7 @@ def generator_code(level: Level, started: bool) -> types.CodeType:
     If the generator has started, the new one has to be advanced once, to the `yield` it waits in.
     """
     code = level.body.code
-    copy, twin, _ = _with_checks(level.body)
+    copy, twin, _ = with_checks(level.body)
     free = (*code.co_freevars, *code.co_cellvars)
     start = [Instruction("COPY_FREE_VARS", len(free))] if free else []
     start += [Instruction("RETURN_GENERATOR"), *spelling.pop_top(), *spelling.resume()]

@@ -275,6 +275,7 @@ class FrameCompiler:
             without_frames(error)
             self.records.backend_errors.append(error)
             warn(f"{error}; {code.co_name} runs eagerly")
+            compat.end_frames(error, traced=False)
             return SKIP
         except SkipFrame as reason:
             without_frames(reason)
@@ -304,6 +305,7 @@ class FrameCompiler:
             without_frames(error)
             if first:
                 warn(f"{text}; it runs eagerly. This is a fault of flambeau-capture.{recorded}")
+            compat.end_frames(error, traced=False)
             return SKIP
         finally:
             self._try(code, conversion, cache)

@@ -435,7 +435,7 @@ class FrameConversion:
         try:
             compiled = converter.backend(module, inputs)
         except Exception as error:
-            compat.end_guards(error)
+            compat.end_frames(error)
             lines = "".join(user_lines(module))
             raise BackendError(
                 f"backend {converter.backend_name!r} failed: {type(error).__name__}: {error}\n"

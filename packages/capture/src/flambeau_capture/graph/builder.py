@@ -295,7 +295,7 @@ class GraphBuilder:
             name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
             raise Warned("FB0023", f"call_function {name}, which warns at each call") from None
         except Exception as error:
-            compat.end_guards(error)
+            compat.end_frames(error)
             raise
 
     def record(

@@ -194,30 +194,37 @@ class ContextVariable(OpaqueValue):
         if name == "get" and not kwargs:
             return self._get(tx, args)
         if name == "set" and len(args) == 1:
-            token = Token(self, self.now)
+            token = Token(self, self.now, tx.heap.context)
             self._write(tx, args[0])
             return token
         if name == "reset" and len(args) == 1 and isinstance(args[0], Token):
             token = args[0]
-            if token.variable is self and not token.used:
+            own = token.variable is self and token.context is tx.heap.context
+            if own and not token.used:
                 token.used = True
                 self._write(tx, token.before)
                 return Constant(None)
         return super().call_method(tx, name, args, kwargs)
 
     def _get(self, tx: Tracer, args: Args) -> Value:
-        if self.now is not None:
-            return self.now
+        found = self.now or self.outside(tx)
+        return found or (args[0] if args else self._default(tx))
+
+    def outside(self, tx: Tracer) -> Value | None:
+        """What the frame is called with in it."""
         found = self.real.get(_NOTHING)
         assert self.source is not None
         tx.guard(self.source, "CALL", _Holds(found), f"holds {found!r}")
-        if found is _NOTHING:
-            if args:
-                return args[0]
-            try:
-                found = self.real.get()  # what it was made with, for ever
-            except LookupError:
-                tx.raise_error(LookupError, self.real)
+        return None if found is _NOTHING else self._wrapped(tx, found)
+
+    def _default(self, tx: Tracer) -> Value:
+        """What it was made with, for ever."""
+        try:
+            return self._wrapped(tx, self.real.get())
+        except LookupError:
+            tx.raise_error(LookupError, self.real)
+
+    def _wrapped(self, tx: Tracer, found: Any) -> Value:
         value = tx.wrap(found, ConstantSource(found, self.real.name))
         if isinstance(value, TensorValue):
             raise Break("FB0009", f"a tensor of the context variable {self.real.name!r}")
@@ -245,11 +252,13 @@ class NewVariable(ContextVariable):
     def own_object(self) -> Any:
         raise NotConcrete(self.describe())
 
-    def _get(self, tx: Tracer, args: Args) -> Value:
-        found = self.now or next(iter(args), None) or self.default
-        if found is None:
+    def outside(self, tx: Tracer) -> Value | None:
+        return None
+
+    def _default(self, tx: Tracer) -> Value:
+        if self.default is None:
             raise UserError(tx.new_exception(LookupError, [self]))
-        return found
+        return self.default
 
     def rebuild(self, writer: Any) -> None:
         named = {} if self.default is None else {"default": self.default}
@@ -278,10 +287,78 @@ class Token(Value):
             return self.before or tx.wrap(missing, ConstantSource(missing, "MISSING"))
         self.unknown(f"attribute {name!r}")
 
-    def __init__(self, variable: ContextVariable, before: Value | None) -> None:
+    def __init__(self, variable: ContextVariable, before: Value | None, context: Any) -> None:
         self.variable = variable
         self.before = before
+        self.context = context
         self.used = False
+
+
+class CopiedContext(Value):
+    """What `copy_context()` answers: the variables that the frame has set, as they are in it."""
+
+    described = "a copy of the context"
+    cls: type = contextvars.Context
+
+    def __init__(self, tx: Tracer) -> None:
+        self._now = _now(tx)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return tx.bound_method(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "run" and args:
+            return self._run(tx, args, kwargs)
+        if name == "copy" and self is not tx.heap.context:
+            made = CopiedContext(tx)
+            made._now = dict(self._now)
+            return made
+        if name in ("get", "__getitem__", "__contains__") and isinstance(args[0], ContextVariable):
+            found = self._kept(tx, args[0])
+            if name == "__contains__":
+                return Constant(found is not None)
+            if found is None and name == "__getitem__":
+                raise UserError(tx.new_exception(KeyError, [args[0]]))
+            return found or next(iter(args[1:]), Constant(None))
+        self.unknown(f"method {name!r}")
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return self.call_method(tx, "__getitem__", [key], {})
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return self.call_method(tx, "__contains__", [item], {}).truth(tx)
+
+    def _kept(self, tx: Tracer, variable: ContextVariable) -> Value | None:
+        now = variable.now if self is tx.heap.context else self._now.get(variable)
+        return now or variable.outside(tx)
+
+    def _run(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        outer, before = tx.heap.context, _now(tx)
+        if outer is not None:
+            self.unknown("a context inside of one")
+        tx.heap.context = self
+        _enter(tx, self._now)
+        try:
+            return tx.call(args[0], args[1:], kwargs)
+        finally:
+            self._now = _now(tx)
+            tx.heap.context = outer
+            _enter(tx, before)
+
+
+def _now(tx: Tracer) -> dict[ContextVariable, Value | None]:
+    """What the frame has set."""
+    return {each: each.now for each in tx.heap.effects() if isinstance(each, ContextVariable)}
+
+
+def _enter(tx: Tracer, values: dict[ContextVariable, Value | None]) -> None:
+    for variable in _now(tx):
+        variable.now = values.get(variable)
+
+
+@handles(contextvars.copy_context)
+def _copy_context(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return CopiedContext(tx)
 
 
 @wraps_type(contextvars.ContextVar)

@@ -8,10 +8,13 @@ in Python comes before what the built-in part does.
 from __future__ import annotations
 
 import operator
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
-from flambeau_capture.values.constant import constant_of, refuse
-from flambeau_capture.values.containers.sequences import tx_equal
+from flambeau_capture.values.constant import Constant, constant_of, refuse
+from flambeau_capture.values.containers.sequences import index_of, tx_equal
 from flambeau_capture.values.iterators.builtin import IndexIterator
 from flambeau_capture.values.iterators.existing_iterators import CallIterator
 from flambeau_capture.values.objects.answers import ask
@@ -66,17 +69,27 @@ class SpecialMethods(Value):
             asked = issubclass(self.cls, dict) and self.special(tx, "__missing__")
             if asked and not self.payload.contains(tx, key):
                 return self._call_class(tx, "__missing__", [key])
-            return self.payload.get_item(tx, key)
+            return self.payload.get_item(tx, self._subscript(tx, operator.getitem, key))
         found = self._special_or_payload(tx, "__getitem__", [key])
         return refuse(tx, operator.getitem, self, key) if found is None else found
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        if self._special_or_payload(tx, "__setitem__", [key, value]) is None:
+        place = self._subscript(tx, operator.setitem, key, None)
+        if self._special_or_payload(tx, "__setitem__", [place, value]) is None:
             refuse(tx, operator.setitem, self, key, value)
 
     def del_item(self, tx: Tracer, key: Value) -> None:
-        if self._special_or_payload(tx, "__delitem__", [key]) is None:
+        place = self._subscript(tx, operator.delitem, key)
+        if self._special_or_payload(tx, "__delitem__", [place]) is None:
             refuse(tx, operator.delitem, self, key)
+
+    def _subscript(self, tx: Tracer, ask: Callable[..., Any], key: Value, *given: Any) -> Value:
+        """A subscript. A deque's class that has lost a method of its own says other words of a
+        wrong one than deques do, as one that never had any does not: the class says."""
+        name = ask.__name__.join(("__", "__"))
+        if self.payload is None or self.payload.cls is not deque or self.special(tx, name):
+            return key
+        return Constant(index_of(tx, key, lambda key: ask(deque.__new__(self.cls), key, *given)))
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         known = find_in_class(self.cls, "__contains__") is not None

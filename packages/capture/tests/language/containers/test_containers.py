@@ -312,7 +312,8 @@ OPERATIONS = (
     *(f"a.copy().{name}(b)" for name in ("union", "intersection", "difference", "isdisjoint")),
     *(f"updated(a, b, '{name}')" for name in dir(set) if name.endswith("update")),
     "{**a, True: 0}", "{**b}", "{*b, *a}", "list(a)", "1 in a", "updated(a, True, 'add')",
-    "a.copy().pop(1.0, None)", "dict(a)", "set(a)", "frozenset(b)",
+    "a.isdisjoint(b)", "dict(a.mapping)", "a.copy().pop(1.0, None)", "dict(a)", "set(a)",
+    "frozenset(b)",
 )  # fmt: skip
 
 

@@ -7,12 +7,15 @@ nothing of its own: it is of what its dict has when it is read.
 from __future__ import annotations
 
 import collections
+import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.lookahead import VIEWS
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue, tx_equal
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind
 from flambeau_capture.values.iterators.builtin import KeysIterator
 from flambeau_capture.values.registry import DefinedAbove
@@ -37,7 +40,7 @@ class DictView(BuiltinKind):
     @property
     def cls(self) -> type:
         ordered = self.target.cls is collections.OrderedDict
-        return type(getattr(collections.OrderedDict() if ordered else {}, self.kind)())
+        return type(VIEWS[collections.OrderedDict if ordered else dict, self.kind])
 
     def parts(self) -> list[Value]:
         if self.kind == "keys":
@@ -85,9 +88,16 @@ class DictView(BuiltinKind):
         found = self.target.lookup(tx, pair[0]) if len(pair) == 2 else None
         return found is not None and tx_equal(tx, found, pair[1])
 
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "mapping":
+            return tx.call(tx.wrap_new(types.MappingProxyType), [self.target], {})
+        return super().get_attr(tx, name)
+
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__reversed__":
             return self._iterator(backwards=True)
+        if (self.kind, name) == ("items", "isdisjoint") and isinstance(args[0], SequenceValue):
+            return Constant(not any(self.contains(tx, each) for each in args[0].parts()))
         if self.kind != "keys" or name in PROTOCOL:
             return super().call_method(tx, name, args, kwargs)
         return algebra_of_keys(tx, self, name, args)

@@ -10,6 +10,7 @@ import collections
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -20,11 +21,11 @@ from flambeau_capture.values.containers.sequences import (
     SEQUENCE_METHODS,
     Pending,
     SequenceValue,
-    SliceValue,
     TupleValue,
     index_of,
     tx_equal,
 )
+from flambeau_capture.values.functions.methods import PROTOCOL, Handler
 from flambeau_capture.values.iterators.builtin import DequeIterator, ReversedIterator
 from flambeau_capture.values.objects.attributes import call_special, is_iterable
 
@@ -208,10 +209,8 @@ class DequeValue(ListValue):
     def like(self, items: list[Value]) -> Value:
         return DequeValue(items, self.maxlen)
 
-    def where(self, tx: Tracer, key: Value) -> int | slice:
-        if isinstance(key, SliceValue):
-            tx.raise_error(TypeError, "sequence index must be integer, not 'slice'")
-        return super().where(tx, key)
+    def where(self, tx: Tracer, key: Value) -> int:
+        return index_of(tx, key, partial(operator.getitem, self.empty()))
 
     def replace(self, tx: Tracer, items: Sequence[Value | Pending]) -> None:
         more = 0 if self.maxlen is None else max(len(items) - self.maxlen, 0)
@@ -295,9 +294,10 @@ def _pop_end(self: DequeValue, tx: Tracer, end: int) -> Value:
 
 
 def _insert_bounded(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
+    index = Constant(index_of(tx, args[0], lambda place: self.empty().insert(place, None)))
     if len(self.raw()) == self.maxlen:
         tx.raise_error(IndexError, "deque already at its maximum size")
-    _insert(self, tx, args, kwargs)
+    _insert(self, tx, [index, *args[1:]], kwargs)
 
 
 def _rotate(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
@@ -310,11 +310,21 @@ def _rotate(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     self.replace(tx, [*items[len(items) - shift :], *items[: len(items) - shift]])
 
 
+def _by_name(name: str) -> Handler:
+    """A method of subscripts, which has other words for a wrong index than a subscript."""
+
+    def call(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+        ask, rest = getattr(self.empty(), name), [None] * (len(args) - 1)
+        place = Constant(index_of(tx, args[0], lambda key: ask(key, *rest)))
+        return PROTOCOL[name](self, tx, [place, *args[1:]], kwargs)
+
+    return call
+
+
 DequeValue.methods = {
     **ListValue.methods,
     "__init__": _deque_init,
-    # it has other words for a wrong index than a subscript
-    "__getitem__": lambda s, tx, a, k: s.get_item(tx, Constant(index_of(tx, a[0]))),
+    **{name: _by_name(name) for name in ("__getitem__", "__setitem__", "__delitem__")},
     "appendleft": lambda s, tx, a, k: s.add_left(tx, [a[0]]),
     "extend": _extend_deque,
     "extendleft": _extend_left,

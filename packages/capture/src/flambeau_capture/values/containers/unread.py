@@ -279,6 +279,7 @@ class UnreadDict(Unread, DictValue):
         if self._reader is None or not _is_plain(key):
             super().store(tx, key, value)
             return
+        _assume_hashed(tx, key)
         tx.heap.changed(self)
         known = _known_key(key)
         place = self._places.get(known, len(self._written))
@@ -407,6 +408,7 @@ class UnreadSet(Unread, SetValue):
                 raise_key_error(tx, args[0])
             if self._reader is None:  # to ask may read it
                 return super().call_method(tx, name, args, kwargs)
+        _assume_hashed(tx, args[0])
         tx.heap.changed(self)
         self.log(set.add if name == "add" else set.discard, args[0])
         return Constant(None)
@@ -418,10 +420,21 @@ def _adds_in_turn(given: Value) -> bool:
 
 
 def _is_plain(key: Value) -> bool:
-    """Whether no code of the program runs where it is hashed and compared."""
+    """Whether no code of the program runs where it is hashed and compared, and it can be."""
     if isinstance(key, TupleValue):
         return key.cls is tuple and all(map(_is_plain, key.parts()))
+    if type(key) is Constant and type(key._value).__hash__ is None:  # a slice, until 3.12
+        return False
     return type(key) in (Constant, SymbolValue, OpenText)
+
+
+def _assume_hashed(tx: Tracer, key: Value) -> None:
+    """Guard the class of a key whose value is left open: of one that cannot be hashed the program's
+    handlers are to hear where it is put in, which is later."""
+    for part in key.parts() if isinstance(key, TupleValue) else ():
+        _assume_hashed(tx, part)
+    if type(key) is Constant and not key.is_committed:
+        tx.guard(key.source, "TYPE_MATCH", type(key._value))
 
 
 def _is_same(tx: Tracer, one: Value, other: Value) -> bool:

@@ -47,17 +47,23 @@ DTYPES: dict[torch.dtype, Any] = {
 TORCH_DTYPES = {np.dtype(kind): dtype for dtype, kind in DTYPES.items()}
 
 
-def from_tensor(tensor: TensorValue) -> Value:
+def from_tensor(tx: Tracer, tensor: TensorValue) -> Value:
     """`tensor.numpy()`."""
     fake = tensor.fake
     if fake.dtype not in DTYPES or fake.device.type != "cpu" or fake.requires_grad:
         raise Break("FB0003", f"numpy() of {tensor.describe()}")
-    return Array(tensor)
+    return Array(_unnoticed(tx, tensor))
 
 
 def to_tensor(tx: Tracer, value: Array) -> TensorValue:
     """`torch.from_numpy(value)`: another tensor over the same memory."""
-    return tensor_call(tx, "call_method", "detach", [value.tensor(tx)])
+    return _unnoticed(tx, value.tensor(tx))
+
+
+def _unnoticed(tx: Tracer, tensor: TensorValue) -> TensorValue:
+    """The same memory, of whose writes through NumPy autograd learns as little as it does of
+    NumPy's own."""
+    return tensor_call(tx, "call_function", getattr, [tensor, Constant("data")])
 
 
 # -- asking NumPy --------------------------------------------------------------------------------
@@ -194,7 +200,7 @@ def _called(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         return _evaluated(tx, fn, args, kwargs)
     if ours and name in ("asarray", "array", "ascontiguousarray") and not kwargs:
         if len(args) == 1 and isinstance(args[0], TensorValue | Array):
-            first = args[0] if isinstance(args[0], Array) else from_tensor(args[0])
+            first = args[0] if isinstance(args[0], Array) else from_tensor(tx, args[0])
             assert isinstance(first, Array)
             if name == "array":
                 return _copied(tx, first)

@@ -7,7 +7,6 @@ attribute; a name that is read is guarded to be there or not, and all names wher
 
 from __future__ import annotations
 
-import collections
 import gc
 import types
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.lookahead import VIEWS
 from flambeau_capture.source import (
     Called,
     ClassEntry,
@@ -232,11 +232,7 @@ def wrap_proxy(tx: Tracer, obj: Any, source: Source) -> Value:
     return ProxyValue(tx.wrap(inner, Called(source, shown_by)), source)
 
 
-_VIEWS: dict[type, str] = {
-    type(getattr(kind(), name)()): name
-    for kind in (dict, collections.OrderedDict)
-    for name in ("keys", "values", "items")
-}
+_VIEWS = {type(view): name for (_, name), view in VIEWS.items()}
 
 
 @wraps_type(*_VIEWS)

@@ -202,7 +202,7 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
             return call_known(tx, hash, "hash", tensor)
         raise Break(_BREAK_OF.get(name, "FB0009"), f"call_method {name} of {tensor.describe()}")
     if name == "numpy" and not args and not kwargs:
-        array: Value = rules().from_tensor(tensor)
+        array: Value = rules().from_tensor(tx, tensor)
         return array
     if name in _BREAK_OF:
         call = "call_method", name, [tensor, *args], kwargs
