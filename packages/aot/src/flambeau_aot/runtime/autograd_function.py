@@ -45,7 +45,7 @@ from flambeau_aot.runtime.batch_samples import over_samples
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import replay
-from flambeau_aot.runtime.gated_inputs import through_gate, ends, note_gates, through_gates
+from flambeau_aot.runtime.gated_inputs import ends, note_gates, through_gate, through_gates
 from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results, would_run
 from flambeau_aot.runtime.saved_values import (
