@@ -338,7 +338,8 @@ class RuntimePlan:
     hook_order: the other outputs, in the order in which eager calls hooks on their gradients; ()
     where they are those of one operator. node_order: the nodes of all results in the order in which
     eager makes them, where a call makes them in another. linear: whether the gradients are linear
-    in the cotangents.
+    in the cotangents. once: whether the backward part must run once for all gradients of a backward
+    pass: it is not linear in them, or writes to inputs.
     keeping: autograd's nodes that keep something for a backward pass. raising: the derivatives that
     raise. users: for each derivative of a user's, the tangents that lead to it: eager runs it where
     these are all undefined, too. kept_results: results that eager keeps for the backward pass, as
@@ -375,6 +376,7 @@ class RuntimePlan:
     hook_order: tuple[int, ...] = ()
     node_order: tuple[NodePlace, ...] = ()
     linear: bool = True
+    once: bool = False
     keeping: tuple[KeepingNode, ...] = ()
     raising: tuple[Raising, ...] = ()
     users: tuple[frozenset[int], ...] = ()
@@ -401,10 +403,34 @@ class RuntimePlan:
             member += len(merged.members)
         return frozenset(primal for primal in changed if primal < bound)
 
+    @functools.cached_property
+    def gates(self) -> dict[int, frozenset[int]]:
+        """Primals that a call gives gates where they are no leaves, as static ones are, with the
+        tangents that lead to them, those first that the engine comes to last; none where all
+        results lead to all. Of views that the function makes no result is on a node of its own."""
+        numbers = {place: leading[0][0] for place, leading in self.leaf_order}
+        own = {place: frozenset().union(*(x for _, x in known)) for place, known in self.leaf_order}
+        own |= dict(self.partly)
+        given = [x for x in own if x >= self.inputs.static and x not in self.written]
+        apart = self.once or self.inside or self.reentrant or self.inputs.merged
+        if apart or not any(place in given for place, _ in self.partly):
+            return {}
+        return {place: own[place] for place in sorted(given, key=lambda x: numbers.get(x, 0))}
+
     @property
     def partly_given(self) -> tuple[tuple[int, frozenset[int]], ...]:
-        """Those of `partly` that a call is given: static ones are leaves."""
-        return tuple(item for item in self.partly if item[0] >= self.inputs.static)
+        """Those of `partly` that a call is given, and gives no gate."""
+        first = self.inputs.static
+        return tuple(x for x in self.partly if x[0] >= first and x[0] not in self.gates)
+
+    @functools.cached_property
+    def gated_nodes(self) -> tuple[ResultNode, ...]:
+        """Nodes of the results that have none of their own, in a call with gates."""
+        if self.hook_order:
+            return tuple(ResultNode((at,), ()) for at in reversed(self.hook_order))
+        own = {at for node in self.result_nodes for at in node.outputs}
+        rest = tuple(at for at in self.differentiable if at not in own)
+        return (ResultNode(rest, (), together=True),) if rest else ()
 
     @property
     def depended(self) -> tuple[int, ...]:

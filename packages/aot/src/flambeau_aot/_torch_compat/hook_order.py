@@ -7,6 +7,7 @@ would be without this; a leaf's node is as it was after the backward pass.
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -113,11 +114,34 @@ def unseen_where_undefined(node: Any, found: Sequence[Any]) -> None:
     to such a leaf all the same, with None. In eager no node would lead there. Numbers, which come
     after all tensors, have no edge."""
     for (end, _), gradient in zip(node.next_functions, found, strict=False):
-        hooks = getattr(getattr(end, "variable", None), "_backward_hooks", None)
-        if gradient is None and hooks:
-            for key, hook in hooks.items():
-                if not isinstance(hook, _Defined):
-                    hooks[key] = _Defined(hook)
+        leaf = getattr(end, "variable", None)
+        if gradient is not None or leaf is None:
+            continue
+        for key, hook in (leaf._backward_hooks or {}).items():
+            if not isinstance(hook, _Defined):
+                leaf._backward_hooks[key] = _Defined(hook)
+        after = leaf._post_accumulate_grad_hooks
+        if after:
+            for key, hook in after.items():
+                if not isinstance(hook, _AfterDefined):
+                    after[key] = _AfterDefined(hook)
+            with_first_hook(leaf, partial(_note_undefined, [*after.values()]))
+
+
+@dataclass(eq=False)
+class _AfterDefined:
+    """A hook after accumulation that is not called in a pass without a gradient."""
+
+    hook: Callable[[torch.Tensor], Any]
+    undefined: int = -1
+
+    def __call__(self, leaf: torch.Tensor) -> Any:
+        return None if self.undefined == current_backward_pass() else self.hook(leaf)
+
+
+def _note_undefined(hooks: Sequence[_AfterDefined], gradient: Any) -> None:
+    for hook in hooks:
+        hook.undefined = current_backward_pass() if gradient is None else -1
 
 
 @dataclass(frozen=True)
@@ -127,7 +151,17 @@ class _Defined:
     hook: Callable[[torch.Tensor], Any]
 
     def __call__(self, gradient: torch.Tensor | None) -> Any:
-        return None if gradient is None else self.hook(gradient)
+        if gradient is not None:
+            return self.hook(gradient)
+        counts, nodes = _counts_of_passes(self.hook)
+        if counts is not None:  # of several tensors: called with None where another one has some
+            number, buffer = current_backward_pass(), inspect.getclosurevars(self.hook).nonlocals
+            last = counts.get(number, 0) + 1 == sum(map(torch._C._will_engine_execute_node, nodes))
+            if not last or any(x is not None for x in buffer["buffer"].get(number, ())):
+                self.hook(None)  # type: ignore[arg-type]
+            else:
+                counts.pop(number, None), buffer["buffer"].pop(number, None)
+        return None
 
 
 def _counts_of_passes(hook: Any) -> tuple[Any, Sequence[Any]]:

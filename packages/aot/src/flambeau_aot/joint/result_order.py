@@ -41,15 +41,16 @@ class NodesOfResults:
     node_order: tuple[NodePlace, ...]
 
 
-def nodes_of_results(effects: Effects, history: History) -> NodesOfResults:
+def nodes_of_results(effects: Effects, history: History, separate: bool) -> NodesOfResults:
     """The nodes that results get, in the order of their making, which is that of eager's nodes: the
     engine runs the last one first, and calls the hooks on its results then. A node of its own is
     for results that depend on others, those of one operator, and those that come after such ones
     or after a view or an input written to, which have nodes anyway. Neither a view that the
     autograd function makes nor what it is of gets one, and no edge leads to a result that the
-    program itself puts a hook on. Raises Unsupported where such a view, or what it is of, depends
-    on a result: hooks on that would miss a part of its gradient; and for an input written to that
-    keeps its gradient: it keeps that of the value written."""
+    program itself puts a hook on. separate: no results of several operators are on one such node,
+    for they do not lead to the same inputs. Raises Unsupported where such a view, or what it is of,
+    depends on a result: hooks on that would miss a part of its gradient; and for an input written
+    to that keeps its gradient: it keeps that of the value written."""
     primals = effects.primals
     # a view that the autograd function makes would not be one of what another node gives
     whole = {item.output for item in effects.inside}
@@ -76,6 +77,7 @@ def nodes_of_results(effects: Effects, history: History) -> NodesOfResults:
         if (
             (len(groups) == 1 and (behind[node] or len(by_node[node]) > 1))
             or (group.outputs and (between or group.of_one or len(by_node[node]) > 1))
+            or (separate and len(groups) > 1)
             or any(node_sequence(targets[t][0]) >= group.first for t in behind[node])
         ):
             groups.append(_Group([], set(), number))

@@ -305,7 +305,10 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         """What belongs to primals, with this for the trace's constants and the symbols."""
         return (*items[:count], *[other] * extra, *items[count:], *[other] * len(numbers))
 
-    apart, order = _inputs_without_gradient(effects), nodes_of_results(effects, history)
+    apart = _inputs_without_gradient(effects)
+    partly = partly_reached(effects, history, reached, apart)
+    order = nodes_of_results(effects, history, separate=bool(partly))
+    linear = is_linear(history, tracer.graph, found.tangents, found.grads)
     plan = RuntimePlan(
         inputs=input_plan,
         updates=tuple(effects.updates),
@@ -331,11 +334,12 @@ def _trace(program: InputProgram, inputs: Sequence[Any], attempt: Attempt) -> Jo
         node_order=order.node_order,
         keeping=keeping,
         raising=raise_when_run,
-        partly=partly_reached(effects, history, reached, apart),
+        partly=partly,
         leaf_order=leaf_order(effects, history, reached),
         result_order=result_order(effects, history),
         users=user_derivatives(history, reached),
-        linear=is_linear(history, tracer.graph, found.tangents, found.grads),
+        linear=linear,
+        once=bool(found.late) or not linear,
     )
     return Joint(
         graph=tracer.graph,

@@ -45,6 +45,7 @@ from flambeau_aot.runtime.batch_samples import over_samples
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import replay
+from flambeau_aot.runtime.gated_inputs import ends, note_gates, through_gate, through_gates
 from flambeau_aot.runtime.pullbacks import Gradient
 from flambeau_aot.runtime.result_nodes import Depended, arrived, own_results, would_run
 from flambeau_aot.runtime.saved_values import (
@@ -72,9 +73,12 @@ def autograd_function(
     """Build the autograd function of one compile; it takes all primals, static ones first. It can
     be called as long as its `Life` lives."""
     life = Life()
+    of_node = _backward(own, backward, life)
+    if own.plan.gates:
+        of_node = through_gates(of_node, own.plan.visible)
     methods = {
         "forward": staticmethod(_forward(own, forward, life)),
-        "backward": staticmethod(_backward(own, backward, life)),
+        "backward": staticmethod(of_node),
     }
     made = type("CompiledGraph", (torch.autograd.Function,), methods)
     if own.plan.hook_order and len(own.plan.differentiable) > 1:
@@ -87,7 +91,13 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     """Run the forward graph, save what crosses, return what the caller sees."""
     plan, crossing, higher = own.plan, own.crossing, own.higher
     kinds = {"input": "primals[{}]", "memory": "primals[{}].detach()", "output": "outputs[{}]"}
-    saved = [kinds[item.kind].format(item.index) for item in crossing.saved]
+    via = {at: f"through_gate(primals[{at}])" for at in plan.gates}
+    saved = [
+        via[item.index]
+        if item.kind == "input" and item.index in via
+        else kinds[item.kind].format(item.index)
+        for item in crossing.saved
+    ]
     lines = ["def forward(ctx, *primals):", "    ctx.life = life()"]
     if higher is not None and higher.draws:
         lines.append("    ctx.streams = streams(draws)")
@@ -95,7 +105,7 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     for index, name in before.items():
         lines.append(f"    {name} = primals[{index}].clone()")
     lines.append("    outputs = graph([*primals])")
-    if own.once:
+    if own.plan.once:
         lines.append("    anchor = new_anchor()")
         saved.append("anchor")
     if saved:
@@ -113,6 +123,8 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
         late = [f"primals[{item.primal}]" for item in crossing.late]
         lines.append(f"    ctx.late = {display(late)}")
     lines.append(f"    ctx.{CTX_MATERIALIZE} = False")
+    if plan.gates:
+        lines.append("    note_gates(ctx, primals, gates)")
     given = [f"outputs[{index}]" for index in range(plan.visible)]
 
     def shown(source: Saved) -> str:
@@ -140,15 +152,19 @@ def _forward(own: Differentiation, graph: Boxed, life: Life) -> Callable[..., tu
     if constant:
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {display(constant)}")
     if own.kept:
-        kept = [before.get(index, f"primals[{index}]") for index in own.kept]
+        known = {**via, **before}
+        kept = [known.get(index, f"primals[{index}]") for index in own.kept]
         lines.append(f"    ctx.held, ctx.versions = kept_with_versions({display(kept)})")
     if own.kept_results:
         pairs = own.kept_results.items()
         depended = [f"depended_on({place}, {given[at]})" for place, at in pairs]
         lines.append(f"    ctx.depended = {display(depended)}")
-    lines.append(f"    return {display([*given, *['anchor'] * own.once])}")
+    lines.append(f"    return {display([*given, *['anchor'] * own.plan.once])}")
     scope: dict[str, Any] = {
         "new_anchor": new_anchor,
+        "note_gates": note_gates,
+        "through_gate": through_gate,
+        "gates": plan.gates,
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
@@ -185,7 +201,7 @@ def _backward(
         for n, item in enumerate(crossing.late)
     ]
     results = results[: len(crossing.tangents_of)]
-    anchor = ["anchor"] * own.once
+    anchor = ["anchor"] * own.plan.once
     count = plan.visible + len(plan.inside)
 
     laid = not one_of_many and any(result != "None" for result in results)
@@ -212,7 +228,7 @@ def _backward(
             lines.append("        refuse_reentrant()")
         if plan.raising:
             lines.append(f"    refuse_raising(ctx, raising, {display(given)})")
-        if own.once:
+        if own.plan.once:
             lines.append("    if anchor is not None:")
             lines.append(f"        return own.in_one_run(ctx, {display(given)})")
         if plan.depended:
@@ -246,7 +262,7 @@ def _backward(
         lines.append(f"    args = {whole}")  # which raises once eager's are freed
     else:
         lines.append("    args = []")
-    if own.once:
+    if own.plan.once:
         lines.append("    del args[-1]")
     if crossing.reusable:
         copied = [f"args[{i}] = args[{i}].clone()" for i in crossing.reusable]
@@ -331,9 +347,9 @@ def _batched(own: Differentiation, graph: Boxed) -> Callable[..., Sequence[Any]]
 def _refuse_raising(ctx: Any, raising: Sequence[Raising], given: Sequence[Gradient]) -> None:
     """Raise what autograd does in a backward pass that comes to a derivative that raises."""
     for item in raising:
-        ends = (ctx.next_functions[place][0] for place in item.primals)
+        known = (ends(ctx)[place] for place in item.primals)
         if any(given[order] is not None for order in item.tangents) and any(
-            end is not None and will_run(end) for end in ends
+            end is not None and will_run(end) for end in known
         ):
             raise RuntimeError(item.message)
 

@@ -30,6 +30,7 @@ from flambeau_aot.runtime.autograd_function import autograd_function
 from flambeau_aot.runtime.codegen import defined, display, settling
 from flambeau_aot.runtime.differentiation import Differentiation
 from flambeau_aot.runtime.epilogue import epilogue
+from flambeau_aot.runtime.gated_inputs import gated
 from flambeau_aot.runtime.prologue import BoundPlan, prologue
 from flambeau_aot.runtime.saved_values import HigherOrder
 from flambeau_aot.runtime.unneeded_derivatives import none_of_a_user
@@ -54,7 +55,7 @@ _OWN = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "partly",
     "inside", "apart", "watched", "reentrant", "linear",
     "recorded", "keeping", "raising", "users", "hook_order", "kept_results",
-    "leaf_order", "result_order",
+    "leaf_order", "result_order", "once",
 }  # fmt: skip
 
 
@@ -144,7 +145,10 @@ def inference_line(
 
 
 def training_line(
-    bound: BoundPlan, function: type[torch.autograd.Function], uncompiled: Call
+    bound: BoundPlan,
+    own: Differentiation,
+    function: type[torch.autograd.Function],
+    uncompiled: Call,
 ) -> Call | None:
     """The call that autograd can differentiate."""
     line, plan = StraightLine(bound), bound.plan
@@ -159,6 +163,10 @@ def training_line(
     names = ", ".join(f"a{index}" for index in range(bound.arguments))
     checks = ["    if hooks_may_change_values():", f"        return uncompiled({names})"]
     partly = plan.partly_given
+    if plan.gates:
+        scope["with_gates"] = _training_steps(bound, own, function)
+        tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal in plan.gates)
+        checks += [f"    if not ({tests}):", f"        return with_gates({names})"]
     if partly:
         scope["partly"], scope["none_of_a_user"] = partly, none_of_a_user
         tests = " and ".join(f"{line.primal(primal)}.is_leaf" for primal, _ in partly)
@@ -349,7 +357,7 @@ def training_call(
 ) -> Call:
     """A call that autograd can differentiate."""
     function, life = autograd_function(own, forward, backward)
-    call = training_line(bound, function, uncompiled)
+    call = training_line(bound, own, function, uncompiled)
     if call is None:
         steps = _training_steps(bound, own, function)
 
@@ -366,7 +374,7 @@ def _training_steps(
     """The call that autograd can differentiate, step by step."""
     plan = bound.plan
     bind, finish, build = prologue(bound), epilogue(plan, own.result_nodes()), _structure(plan)
-    count, apart, once = plan.inputs.bound, plan.apart, own.once
+    count, apart, once, gates = plan.inputs.bound, plan.apart, plan.once, plan.gates
     shown = plan.visible + len(plan.inside)
     general, direct = appliers(function)
 
@@ -376,14 +384,14 @@ def _training_steps(
 
     def given(primals: Sequence[Any]) -> list[Any]:
         """The graph's inputs; there is no edge to those that no result depends on."""
-        inputs = list(primals[:count])
+        inputs = gated(primals[:count], gates)
         for place in apart:
             inputs[place] = inputs[place].detach()
         return inputs
 
     def run(*args: Any) -> Any:
         primals = bind(args)
-        outputs = apply(*(given(primals) if apart else primals))
+        outputs = apply(*(given(primals) if apart or gates else primals))
         return build(outputs if finish is None else finish(primals, outputs))
 
     def run_merged(*args: Any) -> Any:

@@ -24,6 +24,7 @@ from flambeau_aot._torch_compat import (
     with_first_hook,
 )
 from flambeau_aot.refusals import refusal
+from flambeau_aot.runtime.gated_inputs import ends, gates
 from flambeau_aot.runtime.pullbacks import Gradient, Seeds, pulled_back
 from flambeau_aot.runtime.result_nodes import ended, would_run
 from flambeau_aot.runtime_plan import RuntimePlan
@@ -47,7 +48,7 @@ def _overtaken(main: Any, plan: RuntimePlan) -> bool:
     hooked = {plan.cotangents[at] for at, own in result_hooks(main).items() if own}
     return bool(hooked) and any(
         not hooked <= frozenset().union(*(own for _, own in leading))
-        and leaf_has_hooks(main.next_functions[place][0])
+        and (place in gates(main) or leaf_has_hooks(ends(main)[place]))
         for place, leading in plan.leaf_order
     )
 
@@ -65,7 +66,7 @@ def refuse_overtaken(main: Any, plan: RuntimePlan, given: Sequence[Gradient]) ->
         default=max(numbers.values(), default=0) + 1,
     )
     for place, number in numbers.items():
-        if last <= number and leaf_has_hooks(main.next_functions[place][0]):
+        if last <= number and leaf_has_hooks(ends(main)[place]):
             raise refusal("AO0182")
 
 
@@ -99,7 +100,8 @@ class Deferred:
         )
         found: list[Gradient] = [None] * count
         if any(
-            end is not None and not hasattr(end, "variable") for end, _ in self.main.next_functions
+            end is not None and not (hasattr(end, "variable") or place in gates(self.main))
+            for place, end in enumerate(ends(self.main))
         ):
             refuse_overtaken(self.main, self.plan, given)
             self._call_hooks(-1)
@@ -109,11 +111,15 @@ class Deferred:
                 found[place] = gradient
             return found
         for place, number in leaf_numbers(self.plan.leaf_order, given).items():
-            end = self.main.next_functions[place][0]
+            end = ends(self.main)[place]
             if end is not None:
                 if place in self.starts:
                     found[place] = torch.zeros_like(self.starts[place], requires_grad=False)
-                with_first_hook(end.variable, self._of_leaf(place, number, found[place]))
+                add = self._of_leaf(place, number, found[place])
+                if place in gates(self.main):
+                    self.main.__dict__.setdefault("added", {})[place] = add
+                else:
+                    with_first_hook(end.variable, add)
         leaves_in_order(self.main, self.plan.leaf_order, given)
         return found
 

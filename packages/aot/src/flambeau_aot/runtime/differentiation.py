@@ -31,8 +31,9 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.deferred_hooks import Deferred, overtaken, refuse_overtaken
+from flambeau_aot.runtime.gated_inputs import ends
 from flambeau_aot.runtime.pullbacks import Gradient
-from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there, would_run
+from flambeau_aot.runtime.result_nodes import Request, ResultNodes, still_there
 from flambeau_aot.runtime.saved_values import (
     Crossing,
     DerivativeCall,
@@ -62,11 +63,6 @@ class Differentiation:
     crossing: Crossing
     higher: HigherOrder | None
     conditions: tuple[Callable[[], bool], ...] = ()
-
-    @property
-    def once(self) -> bool:
-        """Whether the backward part must run once for all gradients of a backward pass."""
-        return bool(self.crossing.late) or not self.plan.linear
 
     @cached_property
     def watched(self) -> tuple[Watched, ...]:
@@ -111,7 +107,7 @@ class Differentiation:
     def is_freed(self) -> bool:
         """Whether a backward pass that keeps no graph leaves less than another one needs: reading
         what was saved raises then."""
-        return bool(self.crossing.saved) or self.once or bool(self.plan.keeping)
+        return bool(self.crossing.saved) or self.plan.once or bool(self.plan.keeping)
 
     @cached_property
     def by_results(self) -> bool:
@@ -134,7 +130,7 @@ class Differentiation:
 
     @property
     def _some_left(self) -> bool:
-        return not self.once and (bool(self.crossing.saved) or bool(self.plan.keeping))
+        return not self.plan.once and (bool(self.crossing.saved) or bool(self.plan.keeping))
 
     def in_part(self, ctx: Any) -> bool:
         """Whether the pass being run frees a part alone, or comes after one that did."""
@@ -143,7 +139,7 @@ class Differentiation:
         return (
             not pass_accumulates()
             and not backward_keeps_graph()
-            and any(end is not None and not will_run(end) for end, _ in ctx.next_functions)
+            and any(end is not None and not will_run(end) for end in ends(ctx))
         )
 
     @property
@@ -155,18 +151,9 @@ class Differentiation:
 
     def result_nodes(self) -> ResultNodes | None:
         """What puts results that depend on others on nodes of their own; None if there are none."""
-        nodes, views = self.plan.result_nodes, self.plan.views
-        if not nodes:
+        if not (self.plan.result_nodes or self.plan.gates):
             return None
-        return ResultNodes(
-            nodes,
-            self.parts,
-            self.refusal,
-            self.kept_results,
-            views,
-            would_run(self.plan),
-            self.defers,
-        )
+        return ResultNodes(self.plan, self.parts, self.refusal, self.kept_results, self.defers)
 
     @cached_property
     def kept_results(self) -> dict[int, int]:
@@ -185,7 +172,7 @@ class Differentiation:
         """
         now = frozenset(index for index, item in enumerate(given) if item is not None)
         read = [not readers.isdisjoint(now) for readers in self.crossing.readers_of]
-        read += [True] * self.once
+        read += [True] * self.plan.once
         done, found = getattr(ctx, "rest", _NOTHING_DONE)
         comes_to = self._comes_to(ctx if in_turn else None, now)
         if hasattr(ctx, "rest"):
@@ -216,8 +203,8 @@ class Differentiation:
         where it is one for all inputs."""
         run: frozenset[int] | None = None
         if ctx is not None and not pass_accumulates():
-            ends = enumerate(ctx.next_functions)
-            run = frozenset(at for at, (end, _) in ends if end is not None and will_run(end))
+            known = enumerate(ends(ctx))
+            run = frozenset(at for at, end in known if end is not None and will_run(end))
         return frozenset(
             number
             for number, node in enumerate(self.plan.keeping)
@@ -299,7 +286,7 @@ class Differentiation:
         layouts = [layout.at(symbols) for layout in crossing.tangents]
         cotangents = list(map(as_it_lies, given, layouts))
         streams_before = ctx.streams if higher.draws else ()
-        main = ctx if self.once and torch.is_grad_enabled() else None
+        main = ctx if self.plan.once and torch.is_grad_enabled() else None
         read = [known[index] for index in higher.handed]
         assert higher.call is not None
         sizes = symbols[: len(self.plan.inputs.symbols)]
@@ -315,7 +302,7 @@ class Differentiation:
             request is None
             and torch.is_grad_enabled()
             and still_there(ctx)
-            and not self.once
+            and not self.plan.once
             and not self._why_whole()
         ):
             request = Request(ctx, {}, alive=True)
@@ -340,12 +327,12 @@ class Differentiation:
         plain = all(x.layout == torch.strided and x.dtype == own.dtype for x, own in pairs)
         if not plain or all(x.stride() == own.stride for x, own in pairs):
             return found
-        ends = enumerate(zip(ctx.next_functions, found, strict=False))
+        known_ends = enumerate(zip(ends(ctx), found, strict=False))
         parts, static = self.crossing.parts, self.plan.inputs.static
         seen = any(
             x is not None
             and (place in parts or sees_layout(end) or (place >= static and 1 in x.shape))
-            for place, ((end, _), x) in ends
+            for place, (end, x) in known_ends
         )
         if pass_accumulates() and not seen:
             return found
@@ -385,7 +372,7 @@ class Differentiation:
         plan, crossing = self.plan, self.crossing
         outside = plan.updates or any(isinstance(x, View) for x in plan.results)
         apart = outside or plan.reentrant or plan.raising
-        return not (self.once or crossing.sparse or apart)
+        return not (self.plan.once or crossing.sparse or apart)
 
     def deferred(self, ctx: Any, given: Sequence[Gradient]) -> tuple[Any, ...]:
         """Gradients of leaves that are computed when the engine comes to these."""

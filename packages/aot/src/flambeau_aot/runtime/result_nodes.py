@@ -31,6 +31,7 @@ from flambeau_aot._torch_compat import (
     will_run,
 )
 from flambeau_aot.runtime.batch_samples import over_samples
+from flambeau_aot.runtime.gated_inputs import come_to, ends, gates
 from flambeau_aot.runtime.pullbacks import Gradient, Sources, pulled_back, with_history
 from flambeau_aot.runtime.unneeded_derivatives import note_unasked
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
@@ -100,24 +101,26 @@ class ResultNodes:
     """Puts the results of one compiled program on nodes of their own.
 
     refusal: why `parts` gives none, "" where it does. kept: results that eager keeps for the
-    backward pass, each with the output that it is. views: outputs that are views. defers: of a
-    call's node, whether hooks on results are called later in the pass being run.
+    backward pass, each with the output that it is. defers: of a call's node, whether hooks on
+    results are called later in the pass being run.
     """
 
     def __init__(
         self,
-        nodes: Sequence[ResultNode],
+        plan: RuntimePlan,
         parts: Parts,
         refusal: str,
         kept: Mapping[int, int],
-        views: Container[int],
-        would_run: Runs,
         defers: Callable[[Any], bool],
     ) -> None:
-        self.kept = kept
-        self.functions = [
-            (node, _function(node, parts, refusal, views, would_run, defers)) for node in nodes
-        ]
+        self.plan, self.kept = plan, kept
+
+        def functions(nodes: Sequence[ResultNode]) -> list[tuple[ResultNode, Any]]:
+            own = parts, refusal, plan.views, would_run(plan), defers
+            return [(node, _function(node, *own)) for node in nodes]
+
+        self.functions = functions(plan.result_nodes)
+        self.gated = functions(plan.gated_nodes) if plan.gates else []
 
     def attach(
         self, outputs: list[Any], result: Callable[[int, Sequence[Any]], torch.Tensor]
@@ -125,16 +128,22 @@ class ResultNodes:
         """Replace outputs by those on nodes of their own; the results that these depend on, by
         place, each made by `result` from its place and the outputs so far."""
         made: dict[int, torch.Tensor] = {}
-        main = next(outputs[at].grad_fn for node, _ in self.functions for at in node.outputs)
+        known_nodes = (*self.gated, *self.functions)
+        main = next(outputs[at].grad_fn for node, _ in known_nodes for at in node.outputs)
         if main is None or not torch.is_grad_enabled():
             return made
-        for node, function in self.functions:
+        known_gates = {
+            tensor: {self.plan.differentiable[order] for order in self.plan.gates[place]}
+            for place, tensor in gates(main).items()
+        }
+        for node, function in known_nodes if known_gates else self.functions:
             for place in node.behind:
                 if place not in made:
                     made[place] = result(place, outputs)
             given = [outputs[at] for at in node.outputs]
             edges = [made[place] for place in node.behind]
-            own = function.apply(*given, *edges)  # type: ignore[no-untyped-call]
+            own_gates = [x for x, own in known_gates.items() if not own.isdisjoint(node.outputs)]
+            own = function.apply(*given, *edges, *own_gates)
             for at, tensor in zip(node.outputs, own, strict=True):
                 outputs[at] = tensor
         known = {place: outputs[at] for place, at in self.kept.items()} | made
@@ -164,7 +173,9 @@ def _function(
 
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         main = ctx.next_functions[0][0]
-        edges = dict(zip(node.behind, ctx.next_functions[count:], strict=True))
+        edges = dict(zip(node.behind, ctx.next_functions[count:], strict=False))
+        if gates(main):
+            come_to(main, node.outputs, grads)
         given = any(g is not None for g in grads) and not defers(main)
         asked = requested(main, edges, refusal) if given else ()
         found: Sequence[Gradient] = ()
@@ -173,7 +184,8 @@ def _function(
         own = dict(zip(asked, found, strict=True))
         for place, part in own.items():
             sent_to(main, place, part)
-        return (*grads, *(own.get(place) for place in node.behind))
+        to_gates = [None] * (len(ctx.next_functions) - count - len(node.behind))
+        return (*grads, *(own.get(place) for place in node.behind), *to_gates)
 
     def place(own: Any, position: int) -> tuple[Any, int]:
         return own.next_functions[0][0], node.outputs[position]
@@ -334,7 +346,7 @@ def requested(main: Any, edges: Mapping[int, tuple[Any, int]], refusal: str) -> 
     if pass_accumulates():
         return tuple(sorted(observed))
     run = {item.place for item in known if will_run(edges[item.place][0])}
-    further = any(will_run(other) for other, _ in main.next_functions if other is not None)
+    further = any(will_run(other) for other in ends(main) if other is not None)
     if further:
         # one of them may be an input of the pass: the engine does not say
         alive = {item.place for item in known if item.tensor() is not None}
@@ -406,8 +418,8 @@ def would_run(plan: RuntimePlan) -> Runs:
     def would(main: Any, at: int) -> bool:
         if pass_accumulates():
             return True
-        ends = enumerate(main.next_functions)
-        run = [place for place, (end, _) in ends if end is not None and will_run(end)]
+        known = enumerate(ends(main))
+        run = [place for place, end in known if end is not None and will_run(end)]
         # none: it is run for a result that is requested
         return not run or any(orders[at] <= partly.get(place, orders[at]) for place in run)
 

@@ -1,0 +1,147 @@
+"""Inputs that not all results depend on, each with a node, its gate, that no others lead to.
+
+In: the inputs of one call, its node, the cotangents of a backward pass. Out: gradients of inputs.
+Invariant: the engine goes on from a node to all that it leads to, with None where there is no
+gradient: hooks there are called, and derivatives of a user's run. So a call's own node has no edge
+to such an input; results that depend on it lead to its gate, which is run after all of these.
+The compiled backward part runs once for the cotangents that have come, by the call's node or by a
+gate, whichever the engine comes to first: a pass for some inputs may come to gates alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    backward_keeps_graph,
+    current_backward_pass,
+    saved_tensors_released,
+    will_run,
+)
+from flambeau_aot.runtime.pullbacks import Gradient
+
+
+def gated(primals: Sequence[Any], places: Iterable[int]) -> list[Any]:
+    """The primals, with leaves in the place of those of these that are results of something."""
+    found = list(primals)
+    if torch.is_grad_enabled():
+        for place in places:
+            x = found[place]
+            if not x.is_leaf:
+                found[place] = x.detach().requires_grad_()
+                found[place].gate = _Gate.apply(x, place)  # type: ignore[no-untyped-call]
+    return found
+
+
+def through_gate(primal: torch.Tensor) -> torch.Tensor:
+    """What a primal of a call is, with its history."""
+    found: torch.Tensor = getattr(primal, "gate", primal)
+    return found
+
+
+def note_gates(main: Any, primals: Sequence[Any], places: Iterable[int]) -> None:
+    """Let the node of a call and its gates know of each other."""
+    main.gates = {at: primals[at].gate for at in places if hasattr(primals[at], "gate")}
+    for tensor in main.gates.values():
+        tensor.grad_fn.main = weakref.ref(main)
+
+
+def ends(node: Any) -> list[Any]:
+    """What a call's node leads to by itself or by gates, by primal."""
+    found = [end for end, _ in node.next_functions]
+    for place, tensor in gates(node).items():
+        found[place] = tensor.grad_fn
+    return found
+
+
+def gates(node: Any) -> Mapping[int, torch.Tensor]:
+    """The inputs of a call's node that have gates."""
+    found: Mapping[int, torch.Tensor] = getattr(node, "gates", {})
+    return found
+
+
+@dataclass
+class _Pass:
+    """One backward pass: cotangents that no gradients were computed of, and the gradients."""
+
+    waiting: dict[int, Gradient] = field(default_factory=dict)
+    found: list[Gradient] | None = None
+
+
+def come_to(main: Any, outputs: Sequence[int], grads: Sequence[Gradient]) -> None:
+    """Cotangents of outputs of a call come, by nodes that lead to its own and to gates."""
+    passes: dict[int, _Pass] = main.__dict__.setdefault("passes", {})
+    number = current_backward_pass()
+    if number not in passes:
+        for other in sorted(passes)[:-_NESTED]:
+            del passes[other]
+        passes[number] = _Pass()
+    passes[number].waiting.update(zip(outputs, grads, strict=True))
+
+
+_NESTED = 8
+"""How many backward passes are remembered besides the one being run."""
+
+
+def through_gates(backward: Callable[..., Sequence[Gradient]], count: int) -> Callable[..., Any]:
+    """The backward of a call's node for so many cotangents; the gradients of inputs with
+    gates are taken there."""
+
+    def of_node(ctx: Any, *cotangents: Gradient) -> Any:
+        if not gates(ctx):
+            return backward(ctx, *cotangents)
+        found = _settled(ctx) or [None] * len(ctx.next_functions)
+        own = [None if place in gates(ctx) else item for place, item in enumerate(found)]
+        for place in range(len(found)):
+            if place not in gates(ctx):
+                found[place] = None
+        return tuple(own)
+
+    of_node.compiled = lambda ctx, given: backward(ctx, *map(given.get, range(count)))  # type: ignore[attr-defined]
+    return of_node
+
+
+def _settled(main: Any) -> list[Gradient] | None:
+    """The gradients of all cotangents that have come in the backward pass being run, less what was
+    taken of them; None where none has come."""
+    state: _Pass | None = main.__dict__.get("passes", {}).get(current_backward_pass())
+    if state is None:
+        return None
+    if state.waiting:
+        given, state.waiting = state.waiting, {}
+        found = main._forward_cls.backward.compiled(main, given)
+        if not (backward_keeps_graph() or will_run(main)):
+            saved_tensors_released(main)  # else the engine does that
+        known = state.found or [None] * len(found)
+        state.found = [
+            x if y is None else y if x is None else x + y for x, y in zip(found, known, strict=True)
+        ]
+    return state.found
+
+
+class _Gate(torch.autograd.Function):
+    """The same tensor; its gradient is that of the call."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, place: int) -> torch.Tensor:
+        ctx.place = place
+        ctx.set_materialize_grads(False)
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Gradient) -> Any:
+        main = ctx.main()
+        found = None if main is None else _settled(main)
+        part = None
+        if found is not None:
+            part, found[ctx.place] = found[ctx.place], None
+            add = main.__dict__.get("added", {}).pop(ctx.place, None)
+            part = part if add is None else add(part)
+        if part is None or grads[0] is None:
+            return grads[0] if part is None else part, None
+        return part + grads[0], None
