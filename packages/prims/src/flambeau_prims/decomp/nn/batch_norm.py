@@ -86,10 +86,10 @@ def normalize(
     if training and eps == 0:  # a channel of one value is all zeros
         rstd = e.where(e.eq(variance, 0), 0, rstd)
     if not e.on_gpu(x) and (e.contiguous(x) or is_channels_last(shape, x.stride())):
-        own = [t if t is None else e.cast(t, wide.dtype) for t in (a.weight, a.bias)]
-        scale = rstd if own[0] is None else p.mul(rstd, own[0])
-        placed = [t if t is None else spread(t, shape, dims) for t in (mean, scale, own[1])]
-        out = scaled_and_shifted(wide, *placed)
+        scale = rstd if a.weight is None else p.mul(rstd, e.cast(a.weight, wide.dtype))
+        bias = None if a.bias is None else spread(e.cast(a.bias, wide.dtype), shape, dims)
+        mean_of, scale_of = (spread(t, shape, dims) for t in (mean, scale))
+        out = scaled_and_shifted(wide, mean_of, scale_of, bias)
     else:
         out = affine(standardized(wide, mean, rstd, dims), a.weight, a.bias, [1])
     out = e.cast(out, x.dtype)
