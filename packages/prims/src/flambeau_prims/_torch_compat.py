@@ -287,12 +287,11 @@ def is_less(a: Any, b: Any) -> bool:
     condition = a < b
     if not isinstance(condition, torch.SymBool) or surely(condition):
         return bool(condition)
-    import sympy  # an environment of open sizes has imported it
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     over = (b - a).node.expr
     several = {
-        symbol: 2 + sympy.Dummy(integer=True, nonnegative=True)
+        symbol: 2 + type(symbol)(f"{symbol}_more", integer=True, nonnegative=True)
         for symbol in free_unbacked_symbols(over)
     }
-    return bool(several and sympy.expand(over.xreplace(several)).is_positive)
+    return bool(several and over.xreplace(several).expand().is_positive)
