@@ -57,3 +57,21 @@ def test_they_are_eagers(strides_of: Callable[[Tensor], Tensor], source: str, ba
         expected, found = (run(torch.ones(shape)) for run in (program, compiled))
         for view, one, other in zip(VIEWS, expected, found, strict=True):
             assert other.tolist() == one.tolist(), (view, shape)
+
+
+def of_positions(x):
+    """Results laid out as the positions are, whose steps are a size that data decide."""
+    found = x.nonzero()
+    again = found * 2
+    pointwise = (~found, found + 1, found.deg2rad(), found.isfinite(), found * torch.arange(2))
+    copies = (found.clone(), again.float(), torch.zeros_like(again), found[:, None] * 3)
+    return found, again, *pointwise, *copies, again.t().sin(), found.float().softmax(-1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_prims", "inductor"])
+def test_positions_that_data_decide_keep_their_layout(backend):
+    compiled = flambeau.compile(of_positions, backend=backend, fullgraph=True)
+    for mask in (torch.eye(3), torch.eye(3)[:2], torch.ones(2, 2)):
+        for found, expected in zip(compiled(mask), of_positions(mask), strict=True):
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == expected.stride()

@@ -227,3 +227,17 @@ def test_prelu_of_more_slopes_than_elements(decomposed: bool) -> None:
             with tracer:
                 found = aten._prelu_kernel.default(*given)
             assert (found.shape, found.stride()) == (expected.shape, expected.stride())
+
+
+@pytest.mark.parametrize("op", [aten.mul.Tensor, aten.add.Tensor, aten.maximum.default])
+def test_none_and_one_are_of_every_call_beside_open_strides(op) -> None:
+    environment = ShapeEnv()
+    mode, fakes = FakeTensorMode(shape_env=environment), FakeValues(environment)
+    image = torch.randn(4, 5)
+    opened = mode.from_tensor(
+        image, symbolic_context=StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
+    )
+    for shape in ((0, 1), (1, 0), (0, 1, 1), (1, 3), (3, 1)):
+        other = torch.randn(shape[::-1]).permute(*range(len(shape) - 1, -1, -1))
+        described = fakes.run(op, (fakes.like(other), fakes.like(opened[:1, :1])), {})
+        assert described.stride() == op(other, image[:1, :1]).stride(), shape

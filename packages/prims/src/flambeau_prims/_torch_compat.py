@@ -279,3 +279,19 @@ def surely(condition: Any) -> bool:
     from torch.fx.experimental.symbolic_shapes import guard_or_false
 
     return bool(guard_or_false(condition))
+
+
+def is_less(a: Any, b: Any) -> bool:
+    """Whether a step is surely less than another one, of tensors of two elements or more along each
+    dimension of a size that data decide."""
+    condition = a < b
+    if not isinstance(condition, torch.SymBool) or surely(condition):
+        return bool(condition)
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    over = (b - a).node.expr
+    several = {
+        symbol: 2 + type(symbol)(f"{symbol}_more", integer=True, nonnegative=True)
+        for symbol in free_unbacked_symbols(over)
+    }
+    return bool(several and over.xreplace(several).expand().is_positive)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import torch
 
-from flambeau_prims._torch_compat import device_of, surely
+from flambeau_prims._torch_compat import device_of, is_less, surely
 
 Size: TypeAlias = int
 Sizes: TypeAlias = Sequence[Size]
@@ -199,7 +199,7 @@ def dense_order(meta: TensorMeta) -> list[int]:
 
     def order(a: int, b: int) -> int:
         if strides[a] != strides[b]:
-            return -1 if surely(strides[a] > strides[b]) else 1
+            return -1 if is_less(strides[b], strides[a]) else 1
         # plain bools of two open sizes, as symbolic ones have no order
         return (bool(meta.shape[a] == 1) - bool(meta.shape[b] == 1)) or a - b
 
@@ -212,9 +212,9 @@ def _inner_to_outer(shape: Shape, metas: Sequence[TensorMeta], a: int, b: int) -
         step_a, step_b = meta.stride[a], meta.stride[b]
         if step_a == 0 or step_b == 0:
             continue
-        if surely(step_a < step_b):
+        if is_less(step_a, step_b):
             return -1
-        if surely(step_a > step_b) or surely(shape[a] > shape[b]):
+        if is_less(step_b, step_a) or surely(shape[a] > shape[b]):
             return 1
     return 0
 

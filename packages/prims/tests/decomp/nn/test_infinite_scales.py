@@ -76,3 +76,45 @@ def test_large_weights_of_groups_overflow_where_eager_s_do(dtype: torch.dtype) -
             found = torch.group_norm(x, groups, weight, bias)
         assert seen.decomposed["aten.native_group_norm.default"]
         torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02, equal_nan=True)
+
+
+aten = torch.ops.aten
+NATIVE: dict[str, Callable[[Tensor, list[Tensor | None]], tuple[Tensor, ...]]] = {
+    "batch": lambda x, scaled: aten.native_batch_norm(
+        x, *scaled, torch.zeros(6), torch.ones(6), True, 0.1, 1e-5
+    ),
+    "running": lambda x, scaled: aten.native_batch_norm(
+        x, *scaled, torch.ones(6), torch.ones(6), False, 0.1, 1e-5
+    ),
+    "group": lambda x, scaled: aten.native_group_norm(
+        x.contiguous(), *scaled, x.shape[0], 6, x[0, 0].numel(), 3, 1e-5
+    ),
+    "layer": lambda x, scaled: aten.native_layer_norm(
+        x.flatten(2).transpose(1, 2), [6], *scaled, 1e-5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_infinite_elements_and_weights_give_eager_s_results_and_statistics(name: str) -> None:
+    """A mean of infinities is infinite where eager divides a sum, and none where it goes on by
+    differences; a product by a weight overflows before or after the constant is added to it."""
+    inf, nan = torch.inf, torch.nan
+    generator = torch.Generator().manual_seed(0)
+    draws = {"infinite": (inf, inf, 1.0), "both": (inf, -inf), "nan": (nan, inf), "plain": (1.0,)}
+    weights = ([inf, -inf, nan, 0, 2, -1], [1, 2, 0, -0.0, 3e38, inf], None)
+    shapes = ((3, 6, 1), (2, 6, 5), (2, 6, 3, 3))
+    for shape, drawn, weight, last in product(shapes, draws, weights, (False, True)):
+        x = torch.randn(shape, generator=generator)
+        values = torch.tensor(draws[drawn])
+        picked = values[torch.randint(len(values), (6,), generator=generator)]
+        x[0, :, 0] = picked if x.ndim == 3 else picked[:, None]
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x
+        own = weight and torch.tensor(weight, dtype=torch.float32)
+        scaled = [own, own if own is None else own.flip(0)]
+        expected = NATIVE[name](x, scaled)
+        with Decomposing() as seen:
+            found = NATIVE[name](x, scaled)
+        assert any("native" in op for op in seen.decomposed)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4, equal_nan=True)

@@ -8,6 +8,7 @@ an open size that is one or none in this compile is one or none in every call.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -86,13 +87,13 @@ def _in_every_call(known: Sizes, shape: Sequence[Any]) -> tuple[Any, ...] | None
     """Dense strides that are these in this compile; None where they are no products of sizes."""
     if not all(bool(n == hint(n)) for n in shape if hint(n) < 2):
         return None
-    strides, step = list(shape), 1
-    for dim in sorted(range(len(shape)), key=lambda d: (known[d], hint(shape[d]), -d)):
-        if hint(step) != known[dim]:
-            return None
-        strides[dim] = step
-        step = step * shape[dim] if hint(shape[dim]) else step
-    return tuple(strides)
+    for least in (0, 1):  # what a dimension of no elements counts as
+        hints = [max(hint(n), least) for n in shape]
+        sizes = [n if size > 1 else size for n, size in zip(shape, hints, strict=True)]
+        for order in itertools.permutations(range(len(shape) - 1, -1, -1)):
+            if _ordered(hints, order) == tuple(known):
+                return _ordered(sizes, order)
+    return None
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.nn.normalization import (
-    adds_a_constant,
     affine,
     rstd_of,
+    scaled_and_shifted,
     standardized,
     stat_dtype,
 )
 from flambeau_prims.decomp.reduction import moments
 from flambeau_prims.decomposition_table import Arguments, by_name, decomposition, overloads
-from flambeau_prims.shape_rules import Size
+from flambeau_prims.shape_rules import Size, is_channels_last
 
 aten = torch.ops.aten
 
@@ -72,6 +72,9 @@ def normalize(
     new_mean = new_var = None
     if training:
         variance, mean = moments(wide, dims, 0.0)
+        if not e.on_gpu(x):  # eager divides a sum there: the mean of infinities is infinite
+            total = e.div(p.sum(wide, dims), e.as_number(e.count(shape, dims)))
+            mean = e.where(p.isfinite(mean), mean, total)
         unbiased = _unbiased(variance, e.count(shape, dims))
         new_mean = _updated(a.running_mean, mean, momentum)
         new_var = _updated(a.running_var, unbiased, momentum)
@@ -82,8 +85,14 @@ def normalize(
     rstd = rstd_of(variance, eps)
     if training and eps == 0:  # a channel of one value is all zeros
         rstd = e.where(e.eq(variance, 0), 0, rstd)
-    out = standardized(wide, mean, rstd, dims, expanded=adds_a_constant(x, eps))
-    out = e.cast(affine(out, a.weight, a.bias, [1]), x.dtype)
+    if not e.on_gpu(x) and (e.contiguous(x) or is_channels_last(shape, x.stride())):
+        scale = rstd if a.weight is None else p.mul(rstd, e.cast(a.weight, wide.dtype))
+        bias = None if a.bias is None else spread(e.cast(a.bias, wide.dtype), shape, dims)
+        mean_of, scale_of = (spread(t, shape, dims) for t in (mean, scale))
+        out = scaled_and_shifted(wide, mean_of, scale_of, bias)
+    else:
+        out = affine(standardized(wide, mean, rstd, dims), a.weight, a.bias, [1])
+    out = e.cast(out, x.dtype)
     out = e.laid_out_as(x, out) if native and e.on_gpu(x) else e.in_image_format(x, out)
     return Normalized(out, mean, rstd, new_mean, new_var)
 

@@ -6,6 +6,7 @@ Invariant: statistics are computed in float32 for half precision, and given in e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,10 +56,19 @@ def standardized(
     return p.mul(p.sub(x, average), scale)
 
 
-def adds_a_constant(x: Tensor, eps: float) -> bool:
-    """Whether it matters that eager's kernels add a constant to a product: those for a CPU, where
-    `eps` may leave an infinite scale."""
-    return eps <= 0 and not e.on_gpu(x)
+def scaled_and_shifted(x: Tensor, mean: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    """x scale + (bias - mean scale), of operands of one shape: where eager's kernels for a CPU have
+    a scale and a constant for each channel."""
+    shift = p.neg(mean)
+    shift = p.mul(scale, shift) if bias is None else e.fused(scale, shift, bias)
+    return e.fused(scale, x, shift)
+
+
+def row_moments(x: Tensor, home: Tensor, dims: list[int]) -> tuple[Tensor, Tensor]:
+    """Variance and mean, as of the operand `home`: eager's kernel for rows on a CPU goes on by
+    differences from the mean, and there is none to an infinite one."""
+    variance, mean = moments(x, dims, 0.0)
+    return variance, mean if e.on_gpu(home) else e.where(p.isinf(mean), math.nan, mean)
 
 
 @by_name(aten.native_layer_norm.default, keep="layer_norm")
@@ -68,9 +78,9 @@ def layer_norm(a: Arguments) -> Any:
         return NotImplemented  # eager has the message
     dims = list(range(axis, x.ndim))
     wide = e.widen(x)
-    variance, average = moments(wide, dims, 0.0)
+    variance, average = row_moments(wide, x, dims)
     rstd = rstd_of(variance, a.eps)
-    expanded = wide is not x and adds_a_constant(x, a.eps)
+    expanded = wide is not x and a.eps <= 0 and not e.on_gpu(x)  # the scale may be infinite
     normal = standardized(wide, average, rstd, dims, expanded=expanded)
     out = affine(normal, a.weight, a.bias, dims)
     kept = [*x.shape[:axis], *[1] * len(dims)]
@@ -179,19 +189,17 @@ def group_norm(a: Arguments) -> Any:
     if a.input.device.type == "cpu" and e.in_image_format(a.input, a.input) is not a.input:
         return NotImplemented  # eager takes no other layout
     x, wide = a.input, _grouped(a, e.widen(a.input))
-    variance, average = moments(wide, [2, 3], 0.0)
+    variance, average = row_moments(wide, x, [2, 3])
     rstd = rstd_of(variance, a.eps)
     weight, bias = (t if t is None else _per_channel(t, wide) for t in (a.weight, a.bias))
     if e.on_gpu(x) or (weight is None and bias is None and e.contiguous(x)):
         out = standardized(wide, average, rstd, [2, 3])
         out = out if weight is None else p.mul(out, weight)
         out = out if bias is None else p.add(out, bias)
-    else:  # a scale and a constant for each channel
-        scale = spread(rstd, wide.shape, [2, 3])
+    else:
+        mean, scale = (spread(s, wide.shape, [2, 3]) for s in (average, rstd))
         scale = scale if weight is None else p.mul(scale, weight)
-        shift = p.neg(spread(average, wide.shape, [2, 3]))
-        shift = p.mul(scale, shift) if bias is None else e.fused(scale, shift, bias)
-        out = e.fused(scale, wide, shift)
+        out = scaled_and_shifted(wide, mean, scale, bias)
     stats = stat_dtype(x, a.weight)
     result = e.cast(p.reshape(out, list(x.shape)), x.dtype)
     if not e.on_gpu(x):
