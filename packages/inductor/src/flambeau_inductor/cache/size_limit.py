@@ -145,7 +145,7 @@ def locked(path: Path, seconds: float = 0.0) -> Iterator[bool]:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.1)
         except OSError:
-            pass  # not held
+            pass  # none is granted
         yield held
 
 
