@@ -44,7 +44,8 @@ def _started(
     name: str,
     together: bool,
 ) -> list[torch.Tensor]:
-    group = dist.distributed_c10d._resolve_process_group(name)  # type: ignore[attr-defined]
+    own: Any = dist.distributed_c10d
+    group = own._resolve_process_group(name)
     results = _results(tensors, kinds)
     three = zip(tensors, results, kinds, strict=True)
     moved = [new if kind == "irecv" else x for x, new, kind in three]
