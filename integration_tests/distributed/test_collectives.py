@@ -195,6 +195,11 @@ REFUSED = {
     "dtypes": lambda x: dist.all_gather_into_tensor(torch.empty(16, 2, dtype=torch.int64), x),
     "no tensor": lambda x: dist.all_reduce(3),
     "argument": lambda x: dist.all_reduce(x, nothing=1),
+    "message to itself": lambda x: dist.send(x, dist.get_rank()),
+    "message of no tensor": lambda x: dist.isend(3, 1 - dist.get_rank()),
+    "no messages": lambda x: dist.batch_isend_irecv([]),
+    "no message": lambda x: dist.batch_isend_irecv([x]),
+    "message of what": lambda x: dist.P2POp(dist.all_reduce, x, 0),
 }
 
 

@@ -124,6 +124,25 @@ def _planned(plan, compiled, rank, half=False):
     return _trained(model, loss, 0)
 
 
+def _fused_updates(compiled, rank):
+    """Of parameters whose gradients lie otherwise than they do: those of words, whole on each."""
+    mesh, found = init_device_mesh("cpu", (dist.get_world_size(),)), []
+    model = parallelize_module(Net(), mesh, PLANS["words by rows"])
+    kinds = {}
+    for each in model.parameters():
+        kinds.setdefault(type(each.data), []).append(each)
+    groups = [{"params": each} for each in kinds.values()]
+    optimizer = torch.optim.AdamW(groups, lr=0.1, fused=True)
+    update = compiled(lambda: optimizer.step())
+    for step in range(STEPS):
+        text = torch.arange(8).view(2, 4) + step
+        _loss(model(text), text % CLASSES).backward()
+        update()
+        found += [_whole(each) for each in (*model.parameters(), model.words.weight.grad)]
+        optimizer.zero_grad()
+    return found
+
+
 def _parallel_loss(compiled, rank):
     mesh = init_device_mesh("cpu", (2,))
     head = {"head": ColwiseParallel(use_local_output=False)}
@@ -211,6 +230,7 @@ TWO = {
     **{plan: (PARTIAL(_planned, plan), [1], "") for plan in PLANS},
     "autocast, columns and rows": (PARTIAL(_planned, "words by rows", half=True), [1], ""),
     "autocast, sequences": (PARTIAL(_planned, "sequences", half=True), [1], ""),
+    "fused updates": (_fused_updates, [1], ""),
     "parallel loss": (_parallel_loss, [1], ""),
     "experts by counts": (PARTIAL(_experts, _by_counts), None, "FB0002"),
     "experts": (PARTIAL(_experts, _equally), [1], ""),

@@ -1,6 +1,9 @@
 """Attention over a sequence that is spread over ranks: context parallelism of torch, and rings
 that a program writes out, compiled beside eager."""
 
+import functools
+
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -9,9 +12,9 @@ from torch.distributed.tensor.experimental import context_parallel
 from torch.nn import functional as F
 
 import flambeau
-from integration_tests.distributed.two_ranks import two_ranks
+from integration_tests.distributed.two_ranks import ranks, two_ranks
 
-BATCH, HEADS, LENGTH, WIDTH = 2, 2, 8, 4
+BATCH, HEADS, LENGTH, WIDTH = 2, 2, 12, 4
 
 
 def _step(run, given):
@@ -36,14 +39,14 @@ def _in_turn(keys):
     return functional.all_to_all_single_autograd(keys, taken, splits, dist.group.WORLD)
 
 
-def _ring(query, key, value):
+def _ring(query, key, value, in_turn=_in_turn):
     """Ring attention: each step attends to another rank's keys, and the parts are weighted by their
     sums of exponentials (Liu et al., 2023)."""
     total, most, weight = 0.0, None, 0.0
     both = torch.stack([key, value])
     for step in range(dist.get_world_size()):
         if step:
-            both = _in_turn(both)
+            both = in_turn(both)
         scores = query @ both[0].mT / WIDTH**0.5
         top = scores.amax(-1, keepdim=True)
         new = top if most is None else torch.maximum(most, top)
@@ -55,35 +58,75 @@ def _ring(query, key, value):
     return total / weight
 
 
-def _by_messages(query, key, value):
-    """The same without gradients, by messages between neighbours."""
+def _alone(sent, taken, to):
+    return [dist.isend(sent, to[0]), dist.irecv(taken, to[1], tag=0)]
+
+
+def _batched(sent, taken, to):
+    messages = [dist.P2POp(dist.irecv, taken, to[1]), dist.P2POp(dist.isend, sent, to[0])]
+    return dist.batch_isend_irecv(messages)
+
+
+def _blocking(sent, taken, to):
+    """One rank after the other: rank 0 begins."""
+    if dist.get_rank() == 0:
+        dist.send(sent, to[0])
+    assert dist.recv(taken, to[1]) == to[1]
+    if dist.get_rank() != 0:
+        dist.send(sent, to[0])
+    return []
+
+
+def _moved(start, tensor, by, looked=False):
+    """The tensor of a neighbour, by messages."""
     world, rank = dist.get_world_size(), dist.get_rank()
-    out, both = [], torch.stack([key, value])
-    for step in range(world):
-        if step:
-            taken = torch.empty_like(both)
-            sent = dist.isend(both, (rank + 1) % world)
-            got = dist.irecv(taken, (rank - 1) % world)
-            sent.wait()
-            got.wait()
-            both = taken
-        out.append((query @ both[0].mT / WIDTH**0.5, both[1]))
-    scores = torch.cat([each for each, _ in out], -1).softmax(-1)
-    return scores @ torch.cat([each for _, each in out], -2)
+    taken = torch.empty_like(tensor)
+    works = start(tensor.contiguous(), taken, ((rank + by) % world, (rank - by) % world))
+    if looked:
+        assert all(not isinstance(each, int) and each.is_completed() is not None for each in works)
+    for each in works:
+        each.wait()
+    return taken
 
 
-def _attended(rank):
+class _Moved(torch.autograd.Function):
+    """Its derivative goes the other way."""
+
+    @staticmethod
+    def forward(ctx, tensor, start):
+        ctx.start = start
+        return _moved(start, tensor, 1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _moved(ctx.start, gradient, -1), None
+
+
+def _by_messages(start, query, key, value):
+    return _ring(query, key, value, lambda keys: _Moved.apply(keys, start))
+
+
+def _kept(query, key, value):
+    """A message that is looked at before it is waited for."""
+    return query + _moved(_alone, key, 1, looked=True) * value
+
+
+RINGS = {
+    "collectives": _ring,
+    "alone": functools.partial(_by_messages, _alone),
+    "batched": functools.partial(_by_messages, _batched),
+    "blocking": functools.partial(_by_messages, _blocking),
+}
+
+
+def _attended(backend, rank):
     """Each program, eager and compiled twice, and the whole sequence's attention on this rank."""
     found = {}
-    for name, program in {"ring": _ring, "messages": _by_messages}.items():
+    for name, program in {**RINGS, "looked at": _kept}.items():
         flambeau.reset()
-        run = flambeau.compile(program, backend="aot_eager")
+        run = flambeau.compile(program, backend=backend)
         given = _drawn(rank)
-        if name == "ring":
-            both = [_step(each, given) for each in (program, run, run)]
-        else:
-            with torch.no_grad():
-                both = [[each(*given)] for each in (program, run, run)]
+        both = [_step(each, given) for each in (program, run, run)]
         report = flambeau.report(run)
         said = [str(each) for each in (*report.breaks, *report.fallbacks)]
         query, key, value = given
@@ -93,15 +136,18 @@ def _attended(rank):
     return found
 
 
-def test_rings_that_are_written_out_are_right(tmp_path):
-    for found in two_ranks(_attended, tmp_path):
-        for name, (both, _, _, faults, whole) in found.items():
+@pytest.mark.parametrize(("world", "backend"), [(2, "inductor"), (3, "aot_eager")])
+def test_rings_are_one_graph_by_collectives_and_by_messages(world, backend, tmp_path):
+    for found in ranks(functools.partial(_attended, backend), tmp_path, world):
+        for name, (both, graphs, said, faults, whole) in found.items():
             assert faults == (), name
-            torch.testing.assert_close(both[0][0], whole, msg=name)
             for each in both[1:]:
-                torch.testing.assert_close(each, both[0], rtol=0, atol=0, msg=name)
-        assert found["ring"][1:3] == (1, [])
-        assert found["messages"][1] >= 1
+                torch.testing.assert_close(each, both[0], rtol=1e-5, atol=1e-6, msg=name)
+            if name in RINGS:
+                torch.testing.assert_close(both[0][0], whole, msg=name)
+                assert (graphs, said) == (1, []), name
+            else:
+                assert any("without its wait" in each for each in said), said
 
 
 class _Layer(torch.nn.Module):

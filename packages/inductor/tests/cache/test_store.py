@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from flambeau_inductor import CacheWarning
-from flambeau_inductor.cache import CacheStore, intact, key, open_store
+from flambeau_inductor.cache import CacheEntry, CacheStore, intact, key, open_store, size_limit
+from flambeau_inductor.cache import store as store_module
 
 KEY = key("kernels", text="some")
 
@@ -25,7 +27,7 @@ def writer(text: str, made: list[str] | None = None) -> Callable[[Path], None]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    return [p for p in folder.iterdir() if p.name.startswith((".new-", ".old-"))]
+    return [p for p in folder.iterdir() if p.name.startswith((".new-", ".old-", ".lock-"))]
 
 
 def test_made_once(tmp_path: Path):
@@ -70,21 +72,48 @@ def test_what_fails_leaves_nothing(tmp_path: Path):
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
-def test_many_at_once(tmp_path: Path):
-    together = threading.Barrier(6)
-    found = []
+def at_once(folder: Path, make: Callable[[Path], None], count: int = 6) -> list[CacheEntry]:
+    together, found = threading.Barrier(count), list[CacheEntry]()
 
     def work() -> None:
         together.wait()
-        found.append(CacheStore(tmp_path).entry(KEY, writer("same")))
+        with suppress(ValueError):
+            found.append(CacheStore(folder).entry(KEY, make))
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
+    threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return found
+
+
+def test_of_many_at_once_one_makes_it(tmp_path: Path):
+    made: list[str] = []
+    found = at_once(tmp_path, writer("same", made))
     assert len(found) == 6 and len({entry.folder for entry in found}) == 1
+    assert made == ["same"] and sum(not entry.hit for entry in found) == 1
     assert intact(found[0].folder) and leftovers(tmp_path) == []
+
+
+def test_where_that_one_fails_another_makes_it(tmp_path: Path):
+    made: list[str] = []
+
+    def fails_once(folder: Path) -> None:
+        made.append("tried")
+        if len(made) == 1:
+            raise ValueError("on purpose")
+        writer("same")(folder)
+
+    assert len(at_once(tmp_path, fails_once)) == 5 and made == ["tried"] * 2
+    assert leftovers(tmp_path) == []
+
+
+def test_nobody_waits_for_ever_for_who_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_module, "SECONDS", 0.05)
+    with size_limit.locked(tmp_path / f".lock-{KEY.digest}") as held:
+        entry = CacheStore(tmp_path).entry(KEY, writer("one"))
+    assert held and not entry.hit and intact(entry.folder)
 
 
 def test_a_folder_that_must_not_be_used_is_named_and_a_private_one_serves(tmp_path: Path):

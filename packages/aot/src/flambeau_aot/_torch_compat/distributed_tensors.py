@@ -45,6 +45,11 @@ def distributed_tensor_class() -> Any:
     return None if module is None else module.DTensor
 
 
+def laid_out_alike(value: Any, like: Any) -> bool:
+    """Whether a distributed tensor lies on the mesh as another one; true of what is plain."""
+    return not is_distributed_tensor(value) or value.placements == like.placements
+
+
 def own_part(value: Any, like: Any = None) -> Any:
     """A distributed tensor's part on this rank, laid out like another one; what is plain, as it
     is."""

@@ -251,7 +251,10 @@ def _unread_collectives(
 ) -> list[fx.Node]:
     """What collectives of the backward pass give where no gradient needs it: the other processes
     wait for this one in them all the same."""
-    own = [x for x in tracer.graph.nodes if x not in ahead and communicates(x.target)]
+    own = [
+        x for x in tracer.graph.nodes
+        if x not in ahead and communicates(x.target) and isinstance(x.meta["val"], torch.Tensor)
+    ]  # fmt: skip
     read = computed_from(results) if own else set()
     unread = [x for x in own if x not in read]
     return [x for x in unread if not any(communicates(user.target) for user in x.users)]

@@ -8,6 +8,7 @@ from flambeau_capture._torch_compat.dispatching import *  # noqa: F403
 from flambeau_capture._torch_compat.distributed.collectives import *  # noqa: F403
 from flambeau_capture._torch_compat.distributed.distributed_tensors import *  # noqa: F403
 from flambeau_capture._torch_compat.distributed.fully_sharded import *  # noqa: F403
+from flambeau_capture._torch_compat.distributed.messages import *  # noqa: F403
 from flambeau_capture._torch_compat.fakes import *  # noqa: F403
 from flambeau_capture._torch_compat.foreign import *  # noqa: F403
 from flambeau_capture._torch_compat.modules import *  # noqa: F403

@@ -12,6 +12,7 @@ from flambeau_capture.builtins.distributed import (
     data_parallel,
     distributed_tensors,
     fully_sharded,
+    messages,
 )
 from flambeau_capture.builtins.library import (
     cached_functions,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -360,6 +361,7 @@ class FrameConversion:
             or copy_that_shows(graph, outputs)
             or separately_undefined(graph, outputs)
             or read_before_derivatives(graph, outputs, codes)
+            or min(graph.unfinished.values(), key=itemgetter(0), default=None)
         )
         if earlier is not None:
             raise Restart(*earlier)

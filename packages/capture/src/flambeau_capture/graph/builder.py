@@ -117,6 +117,8 @@ class GraphBuilder:
         self.begun: list[tuple[torch.Tensor, int, Any]] = []
         #: parameters whose gradients are summed when a backward pass of this graph ends
         self.watched: list[WatchedLeaves] = []
+        #: by the handle of what was started and not waited for: a step, what a break says
+        self.unfinished: dict[Any, tuple[int, Any]] = {}
         #: what a backward pass of this graph examines again, which raises a `Break` where it has
         #: changed, and the step to end the graph at then
         self.examined_again: list[tuple[Callable[[], None], int]] = []

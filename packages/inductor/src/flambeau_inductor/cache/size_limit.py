@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 LIMIT = "FLAMBEAU_CACHE_SIZE"
@@ -91,7 +92,7 @@ def grown(folder: Path, size: int, most: int) -> None:
 def sweep(folder: Path, most: int, low: float = LOW) -> int:
     """Where there is more than `most`, remove what was used longest ago until `low` of it is kept;
     how many entries went."""
-    with _alone(folder) as alone:
+    with locked(folder / LOCK) as alone:
         if not alone:
             return 0
         now = time.time()
@@ -122,24 +123,35 @@ def remove(folder: Path, place: Path) -> None:
 
 
 def _remove_leftovers(folder: Path, now: float) -> None:
-    """Folders of processes that were killed while they wrote."""
-    for path in [*folder.glob(".new-*"), *folder.glob(".old-*")]:
+    """What processes left that were killed while they wrote."""
+    for path in chain.from_iterable(folder.glob(f".{kind}-*") for kind in ("new", "old", "lock")):
         try:
             if path.stat().st_mtime < now - STALE:
-                shutil.rmtree(path, ignore_errors=True)
+                path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
         except FileNotFoundError:
             continue
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Whether no other process sweeps; the lock goes away with a process that dies."""
+def locked(path: Path, seconds: float = 0.0) -> Iterator[bool]:
+    """Whether no other process, or thread, has the lock, after so long a wait for it; it goes away
+    with a process that dies. A file system without locks grants none."""
     with ExitStack() as stack:
+        held, pause, ended = False, 1e-3, time.monotonic() + seconds
         try:
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            alone = True
+            while not (held := _taken(descriptor)) and time.monotonic() < ended:
+                time.sleep(pause)
+                pause = min(2 * pause, 0.1)
         except OSError:
-            alone = False
-        yield alone
+            pass  # none is granted
+        yield held
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -61,6 +61,8 @@ def objection(folder: Path) -> str | None:
     return None
 
 
+SECONDS = 60.0
+"""How long a process waits for another one that makes the same entry."""
 DIGESTS = "digests.json"
 KEY = "key.json"
 OWN = frozenset({DIGESTS, KEY})
@@ -113,10 +115,21 @@ class CacheStore:
         return place
 
     def entry(self, key: Key, make: Callable[[Path], None]) -> CacheEntry:
-        """The entry of `key`; `make` puts its files into the folder it is given if it is absent."""
+        """The entry of `key`; `make` puts its files into the folder it is given if it is absent.
+        Of processes that lack it at one time, one makes it, and the others wait for that."""
         found = self.find(key)
         if found is not None:
             return CacheEntry(found, True)
+        lock = self.folder / f".lock-{key.digest}"
+        with size_limit.locked(lock, SECONDS) as held:
+            try:
+                found = self.find(key)
+                return self._made(key, make) if found is None else CacheEntry(found, True)
+            finally:
+                if held:
+                    lock.unlink(missing_ok=True)
+
+    def _made(self, key: Key, make: Callable[[Path], None]) -> CacheEntry:
         try:
             return self._written(key, make)
         except OSError as error:

@@ -27,6 +27,7 @@ from flambeau_aot._torch_compat import (
     is_distributed_tensor,
     is_functional,
     keep_value,
+    laid_out_alike,
     of_custom_operator,
     own_part,
     pytree,
@@ -225,8 +226,9 @@ def write_to_several_lists(call: Call) -> Callable[..., Any] | None:
     def write(first: Any, *others: Any, **kwargs: Any) -> None:
         given = [[own_part(x, like) for x, like in zip(each, first)] for each in (first, *others)]
         for old, new in zip(lists, form(*given, **kwargs), strict=True):
-            for one, other in zip(old, new, strict=True):
-                one.copy_(spread_like(one, other))
+            for one, other, like in zip(old, new, first[: len(old)], strict=True):
+                if laid_out_alike(one, like):  # else eager writes to what was laid out anew
+                    one.copy_(spread_like(one, other))
 
     return write
 

@@ -39,7 +39,7 @@ from flambeau_capture.values.registry import wrap_known, wraps_if
 from flambeau_capture.values.tensors.graph_calls import graph_call
 from flambeau_capture.values.tensors.tensor import TensorValue
 
-_REASON = "FB0029"
+REASON = "FB0029"
 
 # --- groups ---------------------------------------------------------------------------------------
 
@@ -57,12 +57,12 @@ class GroupValue(FrozenValue):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name not in self.questions:
-            raise Break(_REASON, f"attribute {name!r} of {self.describe()}")
+            raise Break(REASON, f"attribute {name!r} of {self.describe()}")
         return super().get_attr(tx, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name not in self.questions:
-            raise Break(_REASON, f"call_method {name} of {self.describe()}")
+            raise Break(REASON, f"call_method {name} of {self.describe()}")
         return _answered(tx, getattr(self.real, name), args, kwargs)
 
 
@@ -80,7 +80,7 @@ def wrap_reduction(tx: Tracer, obj: Any, source: Source) -> Value:
 
 def _answered(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """What a query of groups that are known answers."""
-    with needing(_REASON, lambda what: f"{describe_call(fn, args)}: {what} is not known"):
+    with needing(REASON, lambda what: f"{describe_call(fn, args)}: {what} is not known"):
         plain, named = objects_of(args, kwargs)
     found = evaluate(tx, fn, *plain, **named)
     together = isinstance(found, list | tuple) and not any(map(_is_group, found))
@@ -119,7 +119,7 @@ for _fn in compat.group_questions():
 
 def _group_name(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """The name of a group, given in one of the ways of the functional collectives."""
-    with needing(_REASON, lambda what: f"a group of processes: {what} is not known"):
+    with needing(REASON, lambda what: f"a group of processes: {what} is not known"):
         (given, *tag), named = objects_of(args, kwargs)
     find = partial(compat.group_of, given, *tag, **named)
     found = evaluate(tx, find)
@@ -128,14 +128,14 @@ def _group_name(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(compat.name_of_group(found))
 
 
-def _wait(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def wait_for(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return graph_call(tx, "call_function", compat.functional("wait_tensor"), args, kwargs)
 
 
 _ROW = f"module {compat.FUNCTIONAL}"
 for _name in compat.GROUP_FINDERS:
     NAMES[compat.FUNCTIONAL, _name] = CallRule(Action.ANSWER, _ROW, _group_name)
-NAMES[compat.FUNCTIONAL, compat.WAITS_LATER] = CallRule(Action.ANSWER, _ROW, _wait)
+NAMES[compat.FUNCTIONAL, compat.WAITS_LATER] = CallRule(Action.ANSWER, _ROW, wait_for)
 
 # --- collectives that write -----------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ FORMS: dict[str, Form] = {
 }
 
 
-class _Call:
+class CollectiveCall:
     """A call of a collective, its arguments by name."""
 
     def __init__(self, tx: Tracer, fn: Any, form: Form, args: Args, kwargs: Kwargs) -> None:
@@ -197,7 +197,7 @@ class _Call:
         self.group: Any = self._group()
 
     def refuse(self, why: str) -> Break:
-        return Break(_REASON, f"{self.fn.__name__}: {why}")
+        return Break(REASON, f"{self.fn.__name__}: {why}")
 
     def _group(self) -> Any:
         given = self.given["group"]
@@ -234,14 +234,30 @@ class _Call:
     def root(self, name: str) -> int:
         """The rank in the group that an argument names, in the group or among all processes."""
         among_all, own = self.given[name], self.given[f"group_{name}"]
-        with needing(_REASON, lambda what: f"{self.fn.__name__}: {what} is not known"):
+        with needing(REASON, lambda what: f"{self.fn.__name__}: {what} is not known"):
             chosen, within = among_all.as_python(), own.as_python()
         if (chosen is None) is (within is None):
             raise self.refuse(f"one of {name} and group_{name} is wanted")
         return int(self.ask("get_group_rank", chosen) if within is None else within)
 
+    def among_all(self, rank: int) -> int:
+        """The rank among all processes of one in the group."""
+        return int(self.ask("get_global_rank", rank))
+
+    def refuse_written(self, written: Sequence[TensorValue]) -> None:
+        """Refuse to write to what autograd would have to see."""
+        if torch.is_grad_enabled() and any(each.fake.requires_grad for each in written):
+            raise self.refuse(
+                "it writes to a tensor that requires grad, which autograd does not see"
+            )
+
+    def plain(self, tensor: TensorValue) -> Value:
+        """A tensor without its history, which does not go with it."""
+        recorded = torch.is_grad_enabled() and tensor.fake.requires_grad
+        return tensor.call_method(self.tx, "detach", [], {}) if recorded else tensor
+
     def reduction(self) -> str:
-        with needing(_REASON, lambda what: f"{self.fn.__name__}: {what} is not known"):
+        with needing(REASON, lambda what: f"{self.fn.__name__}: {what} is not known"):
             found = compat.reduction_name(self.given["op"].as_python())
         if found is None:
             raise self.refuse(f"{self.given['op'].describe()} as the reduction")
@@ -259,7 +275,7 @@ class _Call:
         return given
 
 
-_ARGUMENTS: dict[str, Callable[[_Call], Value]] = {
+_ARGUMENTS: dict[str, Callable[[CollectiveCall], Value]] = {
     "op": lambda call: Constant(call.reduction()),
     "src": lambda call: Constant(call.root("src")),
     "size": lambda call: Constant(call.ask("get_world_size")),
@@ -269,19 +285,14 @@ _ARGUMENTS: dict[str, Callable[[_Call], Value]] = {
 }
 
 
-def _communicate(tx: Tracer, call: _Call) -> Sequence[TensorValue]:
+def _communicate(tx: Tracer, call: CollectiveCall) -> Sequence[TensorValue]:
     """Record the operator, its wait and the copies; what was written to."""
     form = call.form
     read, written = call.tensors(form.read), call.tensors(form.written)
-    recording = torch.is_grad_enabled()
-    if recording and any(each.fake.requires_grad for each in written):
-        raise call.refuse("it writes to a tensor that requires grad, which autograd does not see")
+    call.refuse_written(written)
     if len({each.fake.dtype for each in (*read, *written)}) > 1:
         raise call.refuse("tensors of several dtypes")
-    given: list[Value] = [
-        each.call_method(tx, "detach", [], {}) if recording and each.fake.requires_grad else each
-        for each in read
-    ]
+    given = [call.plain(each) for each in read]
     if form.flat:
         given = [each.call_method(tx, "reshape", [Constant(-1)], {}) for each in given]
     whole = given[0]
@@ -289,7 +300,7 @@ def _communicate(tx: Tracer, call: _Call) -> Sequence[TensorValue]:
         whole = graph_call(tx, "call_function", torch.cat, [ListValue(given)], {})
     more = [_ARGUMENTS[name](call) for name in form.takes]
     target = compat.functional(form.operator)
-    result = _wait(tx, [graph_call(tx, "call_function", target, [whole, *more], {})], {})
+    result = wait_for(tx, [graph_call(tx, "call_function", target, [whole, *more], {})], {})
     if form.at and call.ask("get_rank") != call.root(form.at):
         return written
     parts = [result]
@@ -314,12 +325,12 @@ class FinishedValue(Value):
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if name in self.answers:
             return tx.bound_method(self, name)
-        raise Break(_REASON, f"{name!r} of the handle of a collective")
+        raise Break(REASON, f"{name!r} of the handle of a collective")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in self.answers:
             return Constant(self.answers[name])
-        raise Break(_REASON, f"{name!r} of the handle of a collective")
+        raise Break(REASON, f"{name!r} of the handle of a collective")
 
     def reconstruct(self, writer: Any) -> None:
         with writer.building(self):
@@ -329,7 +340,7 @@ class FinishedValue(Value):
 def _collective(fn: Any, form: Form) -> None:
     @handles(fn)
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        call = _Call(tx, fn, form, args, kwargs)
+        call = CollectiveCall(tx, fn, form, args, kwargs)
         later = call.given["async_op"].truth(tx)
         written = _communicate(tx, call)
         return FinishedValue(written) if later else Constant(None)
@@ -339,12 +350,11 @@ for _name, _fn in compat.collectives(*FORMS).items():
     _collective(_fn, FORMS[_name])
 
 breaks(
-    _REASON,
+    REASON,
     *compat.collectives(
-        "barrier", "monitored_barrier", "gather", "scatter", "all_to_all", "send", "recv", "isend",
-        "irecv", "batch_isend_irecv", "all_gather_object", "gather_object", "scatter_object_list",
-        "broadcast_object_list", "send_object_list", "recv_object_list", "all_reduce_coalesced",
-        "all_gather_coalesced", "new_group", "new_subgroups", "split_group",
-        "init_process_group", "destroy_process_group",
+        "barrier", "monitored_barrier", "gather", "scatter", "all_to_all", "all_gather_object",
+        "gather_object", "scatter_object_list", "broadcast_object_list", "send_object_list",
+        "recv_object_list", "all_reduce_coalesced", "all_gather_coalesced", "new_group",
+        "new_subgroups", "split_group", "init_process_group", "destroy_process_group",
     ).values(),
 )  # fmt: skip
