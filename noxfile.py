@@ -432,10 +432,15 @@ def layers(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
-    """The documentation, warnings as errors; generated pages must be up to date."""
+    """The documentation in `site`, warnings as errors; generated pages must be up to date.
+
+    Where there is a Chromium, every page is opened in it. To read, and to search:
+    `python -m http.server -d site`.
+    """
     python = workspace_python(session, "mkdocs", "mkdocs-material")
     session.run(python, "tools/pages.py", "--check", external=True)
     session.run(python, "-m", "mkdocs", "build", "--strict", external=True)
+    session.run(python, "tools/browse.py", "site", external=True)
 
 
 @nox.session(venv_backend="none")
