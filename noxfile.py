@@ -303,11 +303,13 @@ def wheels(session: nox.Session) -> None:
 def uploads(session: nox.Session) -> None:
     """What a release uploads, in `.nox/uploads`: built twice, compared, checked, installed alone.
 
-    The wheel of the native package is for this Python and for systems at least as new as this one.
+    Wheels of the native package are for the Pythons of this machine, and for systems at least as
+    new as it; `cibuildwheel packages/capture` builds the others where a runner has them.
     """
     python, folder = interpreter(session, "uploads-tools"), ROOT / ".nox" / "uploads"
     pip(session, python, "build", "twine", *UPLOAD_TOOLS)
-    session.run(python, str(ROOT / "tools" / "uploads.py"), str(folder), external=True)
+    others = [found for found in map(find_python, OTHER_PYTHONS) if found is not None]
+    session.run(python, str(ROOT / "tools" / "uploads.py"), str(folder), *others, external=True)
     shutil.rmtree(ROOT / ".nox" / "wheels-alone", ignore_errors=True)
     _install_alone(
         session, interpreter(session, "wheels-alone"), sorted(map(str, folder.glob("*.whl")))

@@ -1,4 +1,4 @@
-"""The built documentation in a real browser: every page, on a phone and on a desk, by day and night.
+"""The built documentation in a real browser: every page, on a phone and on a desk, light and dark.
 
     python tools/browse.py SITE [--pictures FOLDER]
 
