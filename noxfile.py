@@ -311,9 +311,9 @@ def uploads(session: nox.Session) -> None:
     others = [found for found in map(find_python, OTHER_PYTHONS) if found is not None]
     session.run(python, str(ROOT / "tools" / "uploads.py"), str(folder), *others, external=True)
     shutil.rmtree(ROOT / ".nox" / "wheels-alone", ignore_errors=True)
-    _install_alone(
-        session, interpreter(session, "wheels-alone"), sorted(map(str, folder.glob("*.whl")))
-    )
+    tags = "-py3-", f"-cp3{sys.version_info.minor}-"
+    own = [str(path) for path in sorted(folder.glob("*.whl")) if any(t in path.name for t in tags)]
+    _install_alone(session, interpreter(session, "wheels-alone"), own)
 
 
 def _install_alone(session: nox.Session, python: str, built: list[str]) -> None:
