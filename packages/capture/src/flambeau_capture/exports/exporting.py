@@ -174,7 +174,7 @@ def export(
         if isinstance(kwargs.get("args", args[0] if args else None), tuple | list):
             error.add_note(
                 "The arguments of the call are given as they are, as in export(model, x, mask=m): "
-                "here one of them is a tuple or list, as torch.export.export takes them all."
+                "here one of them is a tuple or list, as the export of torch takes them all."
             )
         raise
 
