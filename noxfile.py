@@ -303,15 +303,17 @@ def wheels(session: nox.Session) -> None:
 def uploads(session: nox.Session) -> None:
     """What a release uploads, in `.nox/uploads`: built twice, compared, checked, installed alone.
 
-    The wheel of the native package is for this Python and for systems at least as new as this one.
+    Wheels of the native package are for the Pythons of this machine, and for systems at least as
+    new as it; `cibuildwheel packages/capture` builds the others where a runner has them.
     """
     python, folder = interpreter(session, "uploads-tools"), ROOT / ".nox" / "uploads"
     pip(session, python, "build", "twine", *UPLOAD_TOOLS)
-    session.run(python, str(ROOT / "tools" / "uploads.py"), str(folder), external=True)
+    others = [found for found in map(find_python, OTHER_PYTHONS) if found is not None]
+    session.run(python, str(ROOT / "tools" / "uploads.py"), str(folder), *others, external=True)
     shutil.rmtree(ROOT / ".nox" / "wheels-alone", ignore_errors=True)
-    _install_alone(
-        session, interpreter(session, "wheels-alone"), sorted(map(str, folder.glob("*.whl")))
-    )
+    tags = "-py3-", f"-cp3{sys.version_info.minor}-"
+    own = [str(path) for path in sorted(folder.glob("*.whl")) if any(t in path.name for t in tags)]
+    _install_alone(session, interpreter(session, "wheels-alone"), own)
 
 
 def _install_alone(session: nox.Session, python: str, built: list[str]) -> None:
@@ -432,10 +434,15 @@ def layers(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
-    """The documentation, warnings as errors; generated pages must be up to date."""
+    """The documentation in `site`, warnings as errors; generated pages must be up to date.
+
+    Where there is a Chromium, every page is opened in it. To read, and to search:
+    `python -m http.server -d site`.
+    """
     python = workspace_python(session, "mkdocs", "mkdocs-material")
     session.run(python, "tools/pages.py", "--check", external=True)
     session.run(python, "-m", "mkdocs", "build", "--strict", external=True)
+    session.run(python, "tools/browse.py", "site", external=True)
 
 
 @nox.session(venv_backend="none")

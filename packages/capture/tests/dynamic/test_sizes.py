@@ -149,6 +149,9 @@ def test_marked_dimensions(capture, backend):
         mark_dynamic(x, 2)
     with pytest.raises(ValueError):
         mark_dynamic(x, 0, min=3, max=2)
+    for bounds in ({"min": 5}, {"max": 3}, {"min": 1, "max": 2}):
+        with pytest.raises(ValueError, match="dimension 0 is 4, outside of"):
+            mark_dynamic(torch.randn(4, 3), 0, **bounds)
 
 
 def test_a_backend_may_refuse_symbols(capture):

@@ -126,7 +126,7 @@ class StageError(FlambeauError):
 
 @dataclass(frozen=True)
 class Fault:
-    """A failure inside the compiler, which a refusal is not: it is ours to mend.
+    """A failure inside the compiler, which a refusal is not: it is ours to correct.
 
     stage: capture, prepare, aot, prims, inductor, cache. kind: the class of what was raised.
     user_line: the innermost line of the program that was at work, "" where none is known.

@@ -119,6 +119,15 @@ def test_a_compiled_callable_tells_its_recompiles():
     assert "Compiled again" in found.verbose
 
 
+def test_a_module_is_explained_whatever_was_compiled_of_it():
+    model, x = torch.nn.Linear(3, 3), torch.ones(2, 3)
+    compiled = flambeau.compile(model, backend="eager")
+    compiled(x)
+    for target in (model, compiled):
+        assert len(flambeau.explain(target, backend="eager")(x).graphs) == 1, target
+    assert flambeau.report(compiled).graphs == 1
+
+
 def test_a_graph_that_no_backend_takes_is_kept_in_eager():
     def refuses(gm, inputs):
         raise NotImplementedError("planted")

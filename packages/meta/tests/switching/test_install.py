@@ -1,6 +1,7 @@
 """`install` replaces public names, and `uninstall` puts them back exactly."""
 
 import functools
+import gc
 import inspect
 import os
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 import threading
 import types
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -197,10 +199,65 @@ def test_what_was_compiled_goes_on_after_uninstalling(installed):
     assert graphs(compiled) == 1
 
 
+def scaled(x, by):
+    return x * by
+
+
+class Doubling:
+    def times(self, x):
+        return x * 2
+
+
+def of_each_kind():
+    """Callables, each of which is reached anew at each call, and alike."""
+    module, owner, function = torch.nn.Linear(3, 3), Doubling(), lambda x: x + 1
+    partial = functools.partial(scaled, by=2)
+    return {
+        "a function": lambda: function, "a module": lambda: module,
+        "a method": lambda: owner.times, "a module's forward": lambda: module.forward,
+        "a partial": lambda: partial,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", of_each_kind())
+def test_compiling_again_the_same_way_keeps_the_entries(kind, installed):
+    target, x = of_each_kind()[kind], torch.ones(3)
+    first = torch.compile(target(), backend="eager")
+    first(x)
+    again = torch.compile(target(), backend="eager")
+    torch.testing.assert_close(again(x), target()(x))
+    assert graphs(again) == 1
+    assert graphs(torch.compile(again, backend="eager")) == 1
+    for other in ({"dynamic": True}, {"backend": "aot_eager"}, {"isolate_recompiles": True}):
+        anew = torch.compile(target(), **({"backend": "eager"} | other))
+        assert graphs(anew) == 0, other
+        anew(x)
+        assert graphs(anew) == 1, other
+
+
+def test_a_function_compiled_where_it_is_called_is_captured_once(installed):
+    calls = []
+
+    def backend(gm, example_inputs):
+        calls.append(gm)
+        return gm.forward
+
+    def function(x):
+        return x.sin() + 1
+
+    for _ in range(3):
+        torch.compile(function, backend=backend)(torch.ones(3))
+    assert len(calls) == 1
+    alive = weakref.ref(function)
+    del function
+    gc.collect()
+    assert alive() is None
+
+
 def test_a_stance_that_was_set_before_holds():
     torch.compiler.set_stance("force_eager")
     flambeau.install()
-    compiled = torch.compile(fn, backend="eager")
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
     compiled(torch.ones(3))
     assert graphs(compiled) == 0
     torch.compiler.set_stance("default")

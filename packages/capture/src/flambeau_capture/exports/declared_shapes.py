@@ -302,7 +302,7 @@ def _open(number: Any, where: str) -> None:
     if isinstance(known, int):
         raise ExportError(
             f"{where} is declared open, and this program works for {known} only: declare "
-            f"None there, or mend the line that needs it (an exported graph has no other branch)"
+            f"None there, or change the line that needs it (an exported graph has no other branch)"
         )
 
 

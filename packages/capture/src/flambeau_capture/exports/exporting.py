@@ -158,17 +158,25 @@ def export(
     fn = uncompiled(fn)
     shapes = [] if dynamic_shapes is None else declared(fn, args, kwargs, dynamic_shapes)
     module = module_of(fn)
-    with marked(shapes):
-        if module is None:
-            return _exported(fn, fn, args, kwargs, shapes)
-        buffers = SetAnew(module)
-        try:
-            return _exported(fn, fn, args, kwargs, shapes)
-        except _SetsBuffers:
-            buffers.put_back()
-            return _exported(fn, buffers.written(fn), args, kwargs, shapes, buffers)
-        finally:
-            buffers.put_back()
+    try:
+        with marked(shapes):
+            if module is None:
+                return _exported(fn, fn, args, kwargs, shapes)
+            buffers = SetAnew(module)
+            try:
+                return _exported(fn, fn, args, kwargs, shapes)
+            except _SetsBuffers:
+                buffers.put_back()
+                return _exported(fn, buffers.written(fn), args, kwargs, shapes, buffers)
+            finally:
+                buffers.put_back()
+    except Exception as error:
+        if isinstance(kwargs.get("args", args[0] if args else None), tuple | list):
+            error.add_note(
+                "The arguments of the call are given as they are, as in export(model, x, mask=m): "
+                "here one of them is a tuple or list, as the export of torch takes them all."
+            )
+        raise
 
 
 class _SetsBuffers(ExportError):

@@ -156,7 +156,7 @@ class SymbolicShapes:
                 raise ConstraintViolation(
                     f'{label} is marked with mark_dynamic, or "open" by sizes=, and this program '
                     f"makes it {self._values[symbol]}:\n{line}\n"
-                    f"mend that line, or use maybe_mark_dynamic"
+                    f"change that line, or use maybe_mark_dynamic"
                 )
 
     def number(self, value: int | float, source: Source) -> Any:

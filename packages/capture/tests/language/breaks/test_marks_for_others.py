@@ -38,8 +38,19 @@ def test_a_dimension_that_is_marked_open_is_open_at_once(name):
     assert graphs_of(OPEN[name], (4, 5, 6)) == 1
 
 
+def marked_once(x):
+    if x.shape[0] < 7:
+        THEIRS.mark_dynamic(x, 0, min=4, max=6)
+
+
 def test_a_range_holds():
-    assert graphs_of(lambda x: THEIRS.mark_dynamic(x, 0, min=4, max=6), (4, 5, 6, 7)) == 2
+    assert graphs_of(marked_once, (4, 5, 6, 7)) == 2
+
+
+@pytest.mark.parametrize("size", [3, 7])
+def test_a_range_that_the_size_is_outside_of_is_an_error(size):
+    with pytest.raises(flambeau_capture.ConstraintViolation, match=f"is {size}, .* 4 to 6"):
+        graphs_of(lambda x: THEIRS.mark_dynamic(x, 0, min=4, max=6), (5, size))
 
 
 FIXED = {"one": lambda x: THEIRS.mark_static(x, 0), "all": lambda x: THEIRS.mark_static(x)}

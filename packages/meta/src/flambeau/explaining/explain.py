@@ -297,7 +297,8 @@ def _explain(
     kwargs: dict[str, Any],
 ) -> Explanation:
     fn = compat.compiled_form(fn)
-    made = recorder_of(fn)
+    # of a module it is that of what was made of it, which another call may be explained by
+    made = None if compiler_of(fn) is None else recorder_of(fn)
     collector = Collector(inf if made is None else 0)
     recorder = made or RecordCollector()
     compiled = compiled_with(fn, recorder, {}, backend) if made is None else fn

@@ -251,9 +251,27 @@ def _module_of(exported: Exported) -> torch.nn.Module:
     compute = type(graph_module).forward  # reads its tensors from whatever module it is given
     own = kinds("self", kinds.POSITIONAL_ONLY)
     forward.__signature__ = inspect.Signature([own, *named])  # type: ignore[attr-defined]
-    made: torch.nn.Module = type("ExportedModule", (torch.nn.Module,), {"forward": forward})()
+    methods = {"forward": forward, "__copy__": _copied, "__deepcopy__": _copied}
+    methods |= {"__reduce__": _not_pickled, "__reduce_ex__": _not_pickled}
+    made: torch.nn.Module = type("ExportedModule", (torch.nn.Module,), methods)()
     made.__dict__.update({table: vars(graph_module)[table] for table in TABLES})
     return made
+
+
+def _copied(module: torch.nn.Module, memo: dict[int, Any] | None = None) -> torch.nn.Module:
+    """A copy of the same class: a deep one where there is a memo."""
+    made = type(module).__new__(type(module))
+    if memo is not None:
+        memo[id(module)] = made
+    made.__dict__.update(vars(module) if memo is None else copy.deepcopy(vars(module), memo))
+    return made
+
+
+def _not_pickled(module: torch.nn.Module, protocol: Any = None) -> Any:
+    raise TypeError(
+        "the module of an export is not pickled: use save(path) of the export, and "
+        "flambeau.load_export(path).module()"
+    )
 
 
 def export(

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import flambeau_capture
 import torch
@@ -58,12 +59,24 @@ class Context:
 
     recipe: api.Recipe
     fails_on_recompile: bool = False
+    is_isolated: bool = False
 
     def __call__(self, target: Any) -> Any:
-        """What `torch.compile(target)` answers."""
+        """What `torch.compile(target)` answers: of the same target and recipe, while it is alive,
+        what it answered before, with its entries. Programs compile where they call."""
         target = innermost(target)
         if isinstance(target, type):
             return self._class(target)
+        owner = target.__self__ if isinstance(target, MethodType) else None
+        place = id(target if owner is None else target.__func__), id(owner)
+        made = _MADE.get(place)
+        if made is None or self.is_isolated or made.__dict__[CONTEXT] != self:
+            made = _MADE[place] = self._made(target)
+            if isinstance(target, FunctionType):
+                target.__dict__[KEPT] = made  # it lives as long as the function
+        return made
+
+    def _made(self, target: Any) -> Any:
         made = api.compile(target, **self.recipe)
         compiler = compiler_of(made)
         if self.fails_on_recompile and compiler is not None:
@@ -73,7 +86,7 @@ class Context:
             around.__dict__["__flambeau_compiler__"] = compiler
             hand_over(made, around)
             return around
-        made.__dict__[MADE_OF] = target
+        made.__dict__.update({MADE_OF: target, CONTEXT: self})
         return made
 
     def _class(self, target: type) -> type:
@@ -96,7 +109,9 @@ def innermost(target: Any) -> Any:
             return target
 
 
-MADE_OF = "_torchdynamo_orig_callable"
+MADE_OF, CONTEXT, KEPT = "_torchdynamo_orig_callable", "dynamo_ctx", "__flambeau_kept__"
+#: the last answer for a function or module, or for a method and its object
+_MADE: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
 
 
 def _is_compiled(function: Any) -> bool:
@@ -181,6 +196,7 @@ def _context(given: Mapping[str, Any]) -> Context | None:
             "options": chosen,
         },
         translation.fails_on_recompile(),
+        bool(given.get("isolate_recompiles")),
     )
 
 
@@ -193,7 +209,7 @@ def _found(backend: Any) -> Any:
         return backend
     if backend in SAME:
         return SAME[backend]
-    if backend in known_backends():
+    if is_built_in(backend) or backend in known_backends():  # those installed are slow to list
         return backend
     theirs = loaded("dynamo")
     if theirs is None:

@@ -16,7 +16,15 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.frame.sizes.marks import ANY, FROM_ONE, Bounds, marked_dims, required_dims
+from flambeau_capture.errors import ConstraintViolation
+from flambeau_capture.frame.sizes.marks import (
+    ANY,
+    FROM_ONE,
+    Bounds,
+    beyond,
+    marked_dims,
+    required_dims,
+)
 from flambeau_capture.frame.sizes.policies import (
     OPEN,
     Padding,
@@ -295,9 +303,17 @@ class DynamismTracker:
         return bool(new or cut)
 
     def required(self, code: CodeType, source: Source, tensor: torch.Tensor) -> frozenset[int]:
-        """The dimensions that the program is not to make constants of."""
+        """The dimensions that the program is not to make constants of. Raises ConstraintViolation
+        where a size is outside of the bounds that its mark has."""
+        marked, by_marks = marked_dims(tensor)[0], required_dims(tensor)
+        for dim in sorted(marked.keys() & by_marks):
+            if beyond(size := tensor.shape[dim], marked[dim]):
+                raise ConstraintViolation(
+                    f"dimension {dim} of {source.name()} is {size}, and mark_dynamic was given "
+                    f"{marked[dim][0]} to {marked[dim][1]} for it: give bounds that it is within"
+                )
         policies = self.policies_of(code, source, tensor)
-        return required_dims(tensor) | {dim for dim, one in policies.items() if one == OPEN}
+        return by_marks | {dim for dim, one in policies.items() if one == OPEN}
 
     def strides(self, code: CodeType, source: Source, tensor: torch.Tensor) -> frozenset[int]:
         """The dimensions whose strides are open, whatever the sizes are."""

@@ -30,8 +30,9 @@ def mark_dynamic(
 
     min, max: bounds, both included, outside of which other code is made. Size 0 is never left open,
     and 1 only with a min of 1, where nothing that is decided says otherwise. Whatever `dynamic` is,
-    the mark holds. Raises ConstraintViolation in a call in which the program makes a constant of
-    the size: `maybe_mark_dynamic` does not.
+    the mark holds. Raises ValueError for bounds that the size itself is outside of, and
+    ConstraintViolation in a call in which the program makes a constant of the size:
+    `maybe_mark_dynamic` does not.
     """
     maybe_mark_dynamic(tensor, dim, min, max)
     setattr(tensor, _REQUIRED, {*getattr(tensor, _REQUIRED, ()), *_dims(tensor, dim)})
@@ -44,7 +45,11 @@ def maybe_mark_dynamic(
     lets it be."""
     if min is not None and max is not None and min > max:
         raise ValueError(f"min {min} is greater than max {max}")
-    marks = dynamic_dims(tensor) | dict.fromkeys(_dims(tensor, dim), (min, max))
+    dims = _dims(tensor, dim)
+    for one in dims:
+        if beyond(tensor.shape[one], (min, max)):
+            raise ValueError(f"dimension {one} is {tensor.shape[one]}, outside of {min} to {max}")
+    marks = dynamic_dims(tensor) | dict.fromkeys(dims, (min, max))
     setattr(tensor, _DYNAMIC, marks)
     setattr(tensor, _STATIC, set(static_dims(tensor) - marks.keys()))
 
@@ -83,6 +88,12 @@ def _dims(tensor: Any, dim: int | tuple[int, ...]) -> tuple[int, ...]:
         if not -rank <= one < rank:
             raise IndexError(f"dimension {one} of a tensor with {rank} dimensions")
     return tuple(one % rank for one in found)
+
+
+def beyond(size: int, bounds: Bounds) -> bool:
+    """Whether a size is outside of bounds."""
+    least, most = bounds
+    return (least is not None and size < least) or (most is not None and size > most)
 
 
 def dynamic_dims(tensor: Any) -> dict[int, Bounds]:
