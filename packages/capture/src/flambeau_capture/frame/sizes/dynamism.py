@@ -346,7 +346,7 @@ class DynamismTracker:
         """Whether a number that was seen at a place is another now that a frame has run: a counter,
         which is open from here on. False: that was known, or it is no such number."""
         seen = self._seen(code)
-        before = seen.numbers.get(place)
+        before: Any = seen.numbers.get(place)
         if type(value) not in (int, float) or type(before) is not type(value):
             return False
         if before == value or place in seen.varying or not self._allowed(code):
