@@ -35,7 +35,7 @@ NEW = 60
 MOST = {"dynamic": 4, "static": 3}
 #: the same of layers that slide: in a static cache, Python decides whether a window is full, and
 #: whether a prompt fills it
-MOST_SLIDING = {"dynamic": 4, "static": 6}
+MOST_SLIDING = {"dynamic": 4, "static": 5}
 
 _BY_LAYER = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

@@ -287,6 +287,44 @@ def test_a_branch_by_data(name: str, backend: str, trains: bool) -> None:
     assert not report.faults
 
 
+def a_view_of_each_way(x: Tensor) -> Tensor:
+    y = x * 2
+    return y.t() if y.sum() > 0 else y.cos().t()
+
+
+def a_view_through_two_choices(x: Tensor) -> Tensor:
+    y = x * 2
+    if y.sum() > 0:
+        if y.max() > 1:
+            y = y.t().t()
+        else:
+            y = y + 1
+    return y
+
+
+def a_view_of_a_round(x: Tensor) -> Tensor:
+    y = x * 2
+    for _ in range(3):
+        y = y[:]
+        if y.sum() > 0:
+            continue
+        y = y.clone()
+    return y
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize(
+    "program", [a_view_of_each_way, a_view_through_two_choices, a_view_of_a_round]
+)
+def test_a_result_is_a_view_where_eager_has_one(program: Callable[..., Any], trains: bool) -> None:
+    compiled = flambeau.compile(program, backend="eager", options=BY_DATA)
+    for scale in (1.0, 0.1, -1.0):
+        x = torch.rand(4, 4) * scale
+        same(program, compiled, x, trains)
+        want, got = (each(x.clone().requires_grad_(trains)) for each in (program, compiled))
+        assert got._is_view() == want._is_view()
+
+
 def test_a_choice_is_for_every_size() -> None:
     compiled = flambeau.compile(in_functions, backend="aot_eager", options=BY_DATA, dynamic=True)
     for rows in (3, 5, 9):

@@ -300,6 +300,18 @@ def program(x, count):
     assert (flambeau.report(compiled).graphs, flambeau.report(compiled).breaks) == (1, ())
 
 
+def test_a_size_that_divides_may_be_nothing() -> None:
+    """A kernel computes a remainder by it before it goes through no element."""
+
+    def turned(x: Tensor, mask: Tensor, by: int) -> Tensor:
+        return x[mask].roll(by, 0)
+
+    compiled = flambeau.compile(turned)
+    for count, by in ((3, 10), (0, 4), (5, 1), (0, 0)):
+        x, mask = torch.randn(8, 4), chosen(count)
+        torch.testing.assert_close(compiled(x, mask, by), turned(x, mask, by))
+
+
 def test_without_open_sizes_the_graph_ends_as_before() -> None:
     compiled = flambeau.compile(masked_rows, dynamic=False, backend="aot_eager")
     given = torch.randn(80, 4), torch.randn(80) > 0

@@ -123,6 +123,12 @@ SHAPED: dict[str, Case] = {
     "combinations of three": lambda x, n: torch.combinations(x, 3, True),
     "gradient": lambda x, n: torch.gradient(x.outer(x), spacing=2.0),
     "gradient of second order": lambda x, n: torch.gradient(x.outer(x), edge_order=2),
+    **{
+        f"gradient by coordinates, order {order}": lambda x, n, order=order: torch.gradient(
+            x.outer(x), spacing=(x.cumsum(0), torch.arange(n) ** 1.5), edge_order=order
+        )
+        for order in (1, 2)
+    },
     "gradient of two steps": lambda x, n: torch.gradient(x.outer(x), spacing=(0.5, 2)),
     "multi_dot of three": lambda x, n: torch.linalg.multi_dot(
         [x.outer(x), x.outer(x[:3]), SQUARE[:3]]

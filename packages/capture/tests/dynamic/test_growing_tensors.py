@@ -108,6 +108,45 @@ def test_a_tensor_that_keeps_its_sizes_is_no_cache(capture, backend):
     assert [tuple(value.shape) for value in given] == [(3,), (3,)]
 
 
+def counted(cache, x):
+    begin = cache.seen
+    cache.seen += x.shape[1]
+    cache.keys[:, begin : cache.seen] = x
+    return (cache.keys + x.sum(1, keepdim=True)).sin() * cache.scale
+
+
+def filled():
+    return types.SimpleNamespace(keys=torch.zeros(1, 16, 3), seen=0, scale=torch.ones(5, 1, 1))
+
+
+def test_what_a_cache_is_given_is_open_as_its_length_is(capture, backend):
+    fn = capture(counted)
+    for prompt in (5, 4, 9, 2, 5):
+        ours, theirs = filled(), filled()
+        for length in (prompt, 1, 1, 3):
+            x = torch.randn(1, length, 3)
+            torch.testing.assert_close(fn(ours, x), counted(theirs, x))
+            assert (ours.seen, ours.keys.tolist()) == (theirs.seen, theirs.keys.tolist())
+    assert len(backend) <= 2  # of several, and of one
+    given = [n.meta["val"] for n in backend.graphs[0].graph.nodes if n.op == "placeholder"]
+    tensors = [tuple(value.shape) for value in given if isinstance(value, torch.Tensor)]
+    assert (1, 16, 3) in tensors and (5, 1, 1) in tensors  # which nothing has made longer
+    assert len([shape for shape in tensors if type(shape[1]) is not int]) == 1
+
+
+def test_a_step_is_no_length(capture, backend):
+    def step(state, x):
+        state.steps += 1
+        return x * state.steps
+
+    fn, state = capture(step), types.SimpleNamespace(steps=3)
+    for steps in (4, 5, 6):
+        torch.testing.assert_close(fn(state, torch.ones(4, 1)), torch.full((4, 1), float(steps)))
+    assert len(backend) == 1
+    given = [n.meta["val"] for n in backend.graphs[0].graph.nodes if n.op == "placeholder"]
+    assert (4, 1) in [tuple(v.shape) for v in given if isinstance(v, torch.Tensor)]
+
+
 def test_static_sizes_stay_so(capture, backend):
     fn = capture(decode, dynamic=False)
     served(fn, decode, Layer, [2], 0, steps=2)

@@ -356,9 +356,11 @@ def _recorded(
     if not choice.pairs:
         return []
     sides, copies = [], []
-    for place, way in enumerate(ways):
+    views: set[int] = set()
+    for side, way in enumerate(ways):
         with _within(tx, way.body):
-            values = [pair[place] for pair in choice.pairs]
+            values = [pair[side] for pair in choice.pairs]
+            views |= {at for at, each in enumerate(values) if _is_view(tx, each)}
             given, shared = _outputs(tx, way.body, values)
         copies.append(shared)
         sides.append(given)
@@ -384,7 +386,21 @@ def _recorded(
     found = record_result(tx, choice_call, (*head, *tensors), fakes)
     chosen = [each for each in unpack(tx, found) if isinstance(each, TensorValue)]
     _watch(tx, chosen, results, copies, where)
+    step, report, decide = where
+    for at in views:
+        copy, version = chosen[at].fake, version_of(chosen[at].fake)
+        tx.graph.outermost.copied.append(
+            CopiedTensor(copy, copy, version, version, step, report, decide)
+        )
     return chosen
+
+
+def _is_view(tx: Tracer, value: Value) -> bool:
+    """Whether eager has a view there: what is chosen is none, which shows once it leaves."""
+    if not isinstance(value, TensorValue):
+        return False
+    known = [one.copy for one in tx.graph.outermost.copied if not one.alone]
+    return value.fake._is_view() or any(compat.same_memory(each, value.fake) for each in known)
 
 
 def _outputs(

@@ -332,28 +332,62 @@ def native_channel_shuffle(input: Any, groups: int) -> Any:
 
 
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
-    """Differences to both sides; at the ends to one, of as many elements as the order says."""
+    """Differences to both sides; at the ends to one, of as many elements as the order says. Where
+    spacing has coordinates, by the parabola through three points: weights of each, at the first, at
+    the middle and at the last of them."""
     dims = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
     steps = [spacing] * len(dims) if isinstance(spacing, int | float) else spacing
     plain = all(isinstance(each, int | float) for each in steps)
-    if edge_order not in (1, 2) or not plain or len(steps) != len(dims):
+    placed = not plain and all(isinstance(each, torch.Tensor) and each.dim() == 1 for each in steps)
+    if edge_order not in (1, 2) or not (plain or placed) or len(steps) != len(dims):
         return NotImplemented
     found = []
     for each, step in zip(dims, steps):
         last = input.shape[each]
         torch._check(last > edge_order, lambda: "torch.gradient expected more elements")
-        apart = (input.narrow(each, 2, last - 2) - input.narrow(each, 0, last - 2)) / step / 2
         sides = [input.narrow(each, at, 1) for at in range(edge_order + 1)]
         final = [input.narrow(each, last - at, 1) for at in range(edge_order + 1, 0, -1)]
+        before, after = step, step
+        if plain:
+            middle = (input.narrow(each, 2, last - 2) - input.narrow(each, 0, last - 2)) / step / 2
+        else:
+            torch._check(step.shape[0] == last, lambda: "torch.gradient expected a coordinate each")
+            apart = step.narrow(0, 1, last - 1) - step.narrow(0, 0, last - 1)
+            low, high = apart.narrow(0, 0, last - 2), apart.narrow(0, 1, last - 2)
+            both = low + high
+            weights = [-high / (low * both), (high - low) / (low * high), low / (high * both)]
+            shape = [-1 if at == each % input.dim() else 1 for at in range(input.dim())]
+            first, second, third = (
+                weight.reshape(shape) * input.narrow(each, at, last - 2)
+                for at, weight in enumerate(weights)
+            )
+            middle = first + second + third
+            before, after = apart[0], apart[-1]
         if edge_order == 1:
-            ends = [sides[1] - sides[0], final[1] - final[0]]
+            ends = [(sides[1] - sides[0]) / before, (final[1] - final[0]) / after]
+        elif plain:
+            ends = [
+                (sides[0] * -1.5 + sides[1] * 2 - sides[2] * 0.5) / step,
+                (final[0] * 0.5 - final[1] * 2 + final[2] * 1.5) / step,
+            ]
         else:
             ends = [
-                sides[0] * -1.5 + sides[1] * 2 - sides[2] * 0.5,
-                final[0] * 0.5 - final[1] * 2 + final[2] * 1.5,
+                _through(sides, before, apart[1], -1),
+                _through(final[::-1], after, apart[-2], 1),
             ]
-        found.append(torch.cat([ends[0] / step, apart, ends[1] / step], each))
+        found.append(torch.cat([ends[0], middle, ends[1]], each))
     return tuple(found)
+
+
+def _through(points: Any, near: Any, far: Any, sign: int) -> Any:
+    """The slope of a parabola at the first of three points; sign: 1 where they come from below."""
+    both = near + far
+    weights = [
+        sign * (2.0 * near + far) / (near * both), -sign * both / (near * far),
+        sign * near / (far * both),
+    ]  # fmt: skip
+    first, second, third = (weight * point for weight, point in zip(weights, points))
+    return third + second + first if sign > 0 else first + second + third
 
 
 def multi_dot(tensors: Any) -> Any:

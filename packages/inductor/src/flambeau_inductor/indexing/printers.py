@@ -1,8 +1,9 @@
 """Printers of index expressions: C and Python.
 
 In: an expression. Out: text with the same value. Invariant: the C form uses `/` and `%` only where
-the ranges given prove the dividend non-negative, else the functions `floordiv` and `floormod`,
-which the kernel prelude defines (C rounds toward zero).
+the ranges given prove the dividend non-negative and the divisor positive, else the functions
+`floordiv` and `floormod`, which the kernel prelude defines (C rounds toward zero). A size by data
+that divides may be 0, where nothing is left to compute: the text gives a number then, as for 1.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def to_c(expr: int | Expr, ranges: Ranges | None = None, rename: Rename | None =
     """C text. Constants beyond 32 bits get an `LL` suffix; `rename` maps variable names."""
 
     def divided(whole: Division, a: str, b: str) -> str:
-        if ranges is not None and bounds(whole.a, ranges)[0] >= 0:
+        if ranges is not None and bounds(whole.a, ranges)[0] >= 0 and _is_positive(whole.b, ranges):
             return f"({a} {'/' if isinstance(whole, FloorDiv) else '%'} {b})"
         return f"{'floordiv' if isinstance(whole, FloorDiv) else 'floormod'}({a}, {b})"
 
@@ -41,7 +42,14 @@ def to_c(expr: int | Expr, ranges: Ranges | None = None, rename: Rename | None =
 def to_python(expr: int | Expr, rename: Rename | None = None) -> str:
     """Python text."""
 
-    return _printed(expr, rename, str, lambda whole, a, b: f"({a} {whole.sign} {b})")
+    def divided(whole: Division, a: str, b: str) -> str:
+        return f"({a} {whole.sign} {b if _is_positive(whole.b, {}) else f'({b} or 1)'})"
+
+    return _printed(expr, rename, str, divided)
+
+
+def _is_positive(expr: Expr, ranges: Ranges) -> bool:
+    return bounds(expr, ranges)[0] > 0
 
 
 def _printed(

@@ -90,6 +90,8 @@ class _CodeHistory:
     grown: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     #: those of which it keeps a part, so that a stride follows from no size
     strided: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    #: of the arguments and their parts, not of what is stored in objects
+    given: set[tuple[str, int]] = field(default_factory=set)
     numbers: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, int | None] = field(default_factory=dict)
     contents: dict[str, Any] = field(default_factory=dict)
@@ -278,6 +280,8 @@ class DynamismTracker:
         varying = seen.open.setdefault(place, set())
         varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
         seen.sizes[place] = sizes
+        if all(isinstance(step, Local | Item) for step in source.path()):
+            seen.given.add(place)
         if sizes and name.startswith((*seen.sized_by_data,)):
             seen.grown.setdefault(place, set()).add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
@@ -297,6 +301,8 @@ class DynamismTracker:
         ]
         new = {i for i, size in enumerate(now) if size not in (None, sizes[i])} - grown
         grown |= new
+        for i in new:
+            _open_growth(seen, now[i] - sizes[i])
         strided = seen.strided.setdefault(where, set())
         cut = compat.strides_of_their_own(tensor) - strided
         strided |= cut
@@ -356,13 +362,14 @@ class DynamismTracker:
         """Whether a number that was seen at a place is another now that a frame has run: a counter,
         which is open from here on. False: that was known, or it is no such number."""
         seen = self._seen(code)
-        before = seen.numbers.get(place)
+        before: Any = seen.numbers.get(place)
         if type(value) not in (int, float) or type(before) is not type(value):
             return False
         if before == value or place in seen.varying or not self._allowed(code):
             return False
         seen.varying.add(place)
         seen.counters.add(place)
+        _open_growth(seen, value - before)
         return True
 
     def comes_out(self, code: CodeType, place: str, answer: bool, leaves: Iterable[Source]) -> bool:
@@ -451,6 +458,14 @@ class DynamismTracker:
             return False
         known[name] = _NOTHING
         return True
+
+
+def _open_growth(seen: _CodeHistory, by: int | float) -> None:
+    """What a frame counts, or makes longer, by the size of an argument is open as that size is: the
+    tokens that a cache is given are another number in each call, as the cache's length is."""
+    for place in seen.given if by > 1 else ():
+        dims = {dim for dim, size in enumerate(seen.sizes[place]) if size == by}
+        seen.grown.setdefault(place, set()).update(dims)
 
 
 def _is_plain(step: Source) -> bool:

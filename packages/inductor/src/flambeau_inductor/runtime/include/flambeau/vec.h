@@ -29,12 +29,15 @@ template <long N> struct width {
   constexpr operator long() const { return N; }
 };
 
-// Without branches: GCC copies a loop for each condition that it does not change, one by one.
+// Without branches: GCC copies a loop for each condition that it does not change, one by one. A
+// size by data may be 0: then nothing is left to compute, and what is said of it is not read.
 FL_INLINE long floordiv(long a, long b) {
+  b |= b == 0;
   long q = a / b;
   return q - ((a % b != 0) & ((a % b < 0) != (b < 0)));
 }
 FL_INLINE long floormod(long a, long b) {
+  b |= b == 0;
   long r = a % b;
   return r + (b & -(long)((r != 0) & ((r < 0) != (b < 0))));
 }
