@@ -46,13 +46,3 @@ class CaptureWarning(UserWarning):
 
 class UnknownBackend(CaptureError, ValueError):
     """No backend of that name; the text lists those there are."""
-
-
-def without_frames(error: BaseException) -> None:
-    """Let an error that is kept forget where it was raised, its causes too: tracebacks hold
-    frames, and those their callers, whose variables the program may want to end."""
-    errors: list[BaseException | None] = [error]
-    for each in errors:  # the list grows
-        if each is not None and each.__traceback__ is not None:
-            each.__traceback__ = None
-            errors += (each.__cause__, each.__context__)

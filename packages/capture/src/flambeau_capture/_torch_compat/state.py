@@ -109,11 +109,11 @@ def dispatch_key_sets() -> tuple[int, int]:
     )
 
 
-def end_frames(error: BaseException, traced: bool = True) -> None:
-    """End what the frames hold that an error has ended: objects of the program, and of torch guards
-    of the thread's dispatch keys. Such a guard sets the keys to what they were when it began: one
+def end_guards(error: BaseException, traced: bool = True) -> None:
+    """End what the frames of a failed operator hold. Torch keeps guards of the thread's dispatch
+    keys in local variables, and a guard sets the keys to what they were at its own beginning: one
     that ends with the error, later, would leave the thread within a transform that is over.
-    traced: whether the error still leads to them, and through them to those of their callers."""
+    traced: whether the error and its causes still lead to their frames, and so to the callers'."""
     errors: list[BaseException | None] = [error]
     included = torch._C._dispatch_tls_local_include_set()
     excluded = torch._C._dispatch_tls_local_exclude_set()

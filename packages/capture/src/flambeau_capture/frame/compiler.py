@@ -32,7 +32,6 @@ from flambeau_capture.errors import (
     ConstraintViolation,
     RecompileError,
     SizePolicyError,
-    without_frames,
 )
 from flambeau_capture.frame.conversion import FrameConversion, is_fault_of_a_stage
 from flambeau_capture.frame.entry_lifetimes import Lifetime
@@ -45,7 +44,7 @@ from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.observe import frame_recording, logs
 from flambeau_capture.observe.logs import warn
-from flambeau_capture.observe.records import RecompileRecord, RecordedFault, Records
+from flambeau_capture.observe.records import RecompileRecord, RecordedFault, Records, without_frames
 from flambeau_capture.options import Options
 from flambeau_capture.signal_handlers import HANDLERS, raised_by_handler
 from flambeau_capture.source import FrameCall, Scope
@@ -275,7 +274,6 @@ class FrameCompiler:
             without_frames(error)
             self.records.backend_errors.append(error)
             warn(f"{error}; {code.co_name} runs eagerly")
-            compat.end_frames(error, traced=False)
             return SKIP
         except SkipFrame as reason:
             without_frames(reason)
@@ -305,7 +303,6 @@ class FrameCompiler:
             without_frames(error)
             if first:
                 warn(f"{text}; it runs eagerly. This is a fault of flambeau-capture.{recorded}")
-            compat.end_frames(error, traced=False)
             return SKIP
         finally:
             self._try(code, conversion, cache)

@@ -50,12 +50,7 @@ from flambeau_capture.emit.frame import (
 )
 from flambeau_capture.emit.level import emit_original
 from flambeau_capture.emit.resume import CannotResume
-from flambeau_capture.errors import (
-    BackendError,
-    ConstraintViolation,
-    SizePolicyError,
-    without_frames,
-)
+from flambeau_capture.errors import BackendError, ConstraintViolation, SizePolicyError
 from flambeau_capture.frame.entry_lifetimes import Lifetime
 from flambeau_capture.frame.outcome.eager_rerun import (
     AsItIs,
@@ -83,7 +78,13 @@ from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.top_frame import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.interp.tracer import SymbolicTracer
 from flambeau_capture.observe import logs
-from flambeau_capture.observe.records import CapturedGraph, EntryRecord, FrameRecord, RecordedFault
+from flambeau_capture.observe.records import (
+    CapturedGraph,
+    EntryRecord,
+    FrameRecord,
+    RecordedFault,
+    without_frames,
+)
 from flambeau_capture.observe.texts import graph_table, line_of, words_of
 from flambeau_capture.source import FrameCall, Local, Source
 from flambeau_capture.values.base import Unreconstructible
@@ -437,7 +438,7 @@ class FrameConversion:
         try:
             compiled = converter.backend(module, inputs)
         except Exception as error:
-            compat.end_frames(error)
+            compat.end_guards(error)
             lines = "".join(user_lines(module))
             raise BackendError(
                 f"backend {converter.backend_name!r} failed: {type(error).__name__}: {error}\n"

@@ -297,7 +297,7 @@ class GraphBuilder:
             name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
             raise Warned("FB0023", f"call_function {name}, which warns at each call") from None
         except Exception as error:
-            compat.end_frames(error)
+            compat.end_guards(error)
             raise
 
     def record(

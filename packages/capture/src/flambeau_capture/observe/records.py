@@ -14,10 +14,17 @@ from typing import Any
 
 from torch import fx
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import BreakReport, UserLine
 from flambeau_capture.guards.guard import Guard, GuardFailure, failure_of
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.source import ConstantSource, Scope
+
+
+def without_frames(error: BaseException) -> None:
+    """Let an error that is kept forget where it was raised: tracebacks hold frames, and those
+    their callers, whose variables the program may want to end."""
+    compat.end_guards(error, traced=False)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Polyfills of deques: methods in C that go by the iterator of a subclass.
 
-In, out: what the methods of the same name take and give. Invariant: iterators are asked for, and
+In, out: what the methods of the same name take and give. Invariant: iterators are requested, and
 items compared, in the order in which CPython does.
 """
 

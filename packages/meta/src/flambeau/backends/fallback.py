@@ -18,7 +18,7 @@ from typing import Any
 import flambeau_aot
 import flambeau_inductor
 from flambeau_aot.sizes import symbolic_parts
-from flambeau_capture.errors import without_frames
+from flambeau_capture.observe.records import without_frames
 from torch import fx
 
 from flambeau.backends.request import Backend, Request

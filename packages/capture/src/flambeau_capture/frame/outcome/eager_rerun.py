@@ -25,13 +25,13 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import FrameCache, disabled
 from flambeau_capture.breaks import Break, UserLine
-from flambeau_capture.errors import BackendError, without_frames
+from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import functions
 from flambeau_capture.graph.builder import GraphInput
 from flambeau_capture.graph.operator_effects import DRAWS, GraphEffects
 from flambeau_capture.observe import logs
 from flambeau_capture.observe.logs import warn
-from flambeau_capture.observe.records import RecordedFault
+from flambeau_capture.observe.records import RecordedFault, without_frames
 from flambeau_capture.values.tensors.refused_calls import operator_name
 
 CALL_OF_A_GRAPH = "a call of the compiled graph"

@@ -204,7 +204,7 @@ class DequeValue(ListValue):
         return collections.deque((part.as_python() for part in self.parts()), self.maxlen)
 
     def graph_argument(self) -> Any:
-        raise Break("FB0015", self.describe())  # torch's functions tell it from a list
+        raise Break("FB0015", self.describe())  # which is no list for torch's functions
 
     def like(self, items: list[Value]) -> Value:
         return DequeValue(items, self.maxlen)

@@ -196,7 +196,7 @@ def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
         return Constant(NotImplemented)
     views = any(isinstance(each, DictView) for each in (left, *args) if name.startswith("__"))
     if name == "isdisjoint" and args and args[0].cls not in (set, frozenset):
-        args = [TupleValue(unpack(tx, args[0]))]  # which alone asks a subclass for its items
+        args = [TupleValue(unpack(tx, args[0]))]  # which alone goes by a subclass's own iterator
     given = [(*_keys_of(tx, each), each.cls) for each in (left, *args)]
     if views:  # whose operators treat frozen sets otherwise
         given = [(i, set_like(True, k) if c is frozenset else k, c) for i, k, c in given]

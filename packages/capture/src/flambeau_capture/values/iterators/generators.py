@@ -14,7 +14,6 @@ from typing import Any, TypeGuard
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
-from flambeau_capture.errors import without_frames
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -58,7 +57,7 @@ def _ask_throw(kind: Any, value: Any, trace: Any) -> None:
     try:
         empty.throw(*given)
     except Exception as error:
-        without_frames(error)
+        error.__traceback__ = None  # of frames that hold it: they would last until a collection
         if type(error) is not Exception:
             raise
 
