@@ -149,7 +149,9 @@ def marked(made, marks):
     for dim, mark in enumerate(marks[: made.dim()]):
         for one in mark.split(", "):
             way, *bounds = one.split()
-            if made.shape[dim] > 1 or way not in ("theirs", "unbacked"):
+            size, (least, most) = made.shape[dim], bounds or (0, made.shape[dim])
+            refused = size < 2 and way in ("theirs", "unbacked")
+            if not refused and int(least) <= size <= int(most):
                 ways[way](made, dim, *map(int, bounds))
     return made
 
