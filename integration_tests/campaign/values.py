@@ -149,10 +149,10 @@ def marked(made, marks):
     for dim, mark in enumerate(marks[: made.dim()]):
         for one in mark.split(", "):
             way, *bounds = one.split()
-            size, (least, most) = made.shape[dim], bounds or (0, made.shape[dim])
-            refused = size < 2 and way in ("theirs", "unbacked")
-            if not refused and int(least) <= size <= int(most):
-                ways[way](made, dim, *map(int, bounds))
+            size, bounds = made.shape[dim], [*map(int, bounds)]
+            inside = sorted([*bounds[:1], size, *bounds[1:]]) == [*bounds[:1], size, *bounds[1:]]
+            if inside and (size > 1 or way not in ("theirs", "unbacked")):
+                ways[way](made, dim, *bounds)
     return made
 
 
