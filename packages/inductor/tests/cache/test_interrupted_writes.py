@@ -16,7 +16,7 @@ from flambeau_inductor.cache import CacheStore, intact, key, size_limit
 
 # imports no torch, so that many can be started and killed in a second
 WRITER = """
-import importlib.util, sys, types
+import importlib.util, os, sys, types
 source = sys.argv[1]
 for name in ("flambeau_inductor", "flambeau_inductor.cache"):
     module = types.ModuleType(name)
@@ -30,7 +30,8 @@ from flambeau_inductor.cache.environment_key import key
 from flambeau_inductor.cache.store import CacheStore
 store, number = CacheStore(Path(sys.argv[2]), limit=400_000), int(sys.argv[3])
 print("ready", flush=True)
-while True:
+parent = os.getppid()
+while os.getppid() == parent:
     number += 1
     wanted = key("kernels", n=str(number % 40))
     content = (str(number % 40) * 20_000).encode()[:20_000]
