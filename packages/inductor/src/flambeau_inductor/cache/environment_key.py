@@ -30,8 +30,6 @@ from functools import cached_property, lru_cache
 from importlib import metadata, util
 from pathlib import Path
 
-import torch
-
 CPU_FACTS = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
 
 
@@ -43,6 +41,8 @@ def surroundings() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def versions() -> str:
     """Python, torch and Triton."""
+    import torch  # the rest of this package does without, also in a process without it
+
     found = [
         f"python {platform.python_version()} {sys.implementation.cache_tag}",
         f"torch {torch.__version__} {torch.version.git_version or ''}",
