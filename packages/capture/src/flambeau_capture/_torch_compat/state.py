@@ -116,8 +116,9 @@ def end_guards(error: BaseException, traced: bool = True) -> None:
     that ends with the error, later, would leave the thread within a transform that is over. What
     callers were handling before is theirs, and stays as it is.
     traced: whether the error and its causes still lead to their frames, and so to the callers'."""
-    handler = error.__traceback__ and error.__traceback__.tb_frame.f_back
-    callers, frame = [], handler or sys._getframe()
+    caught = error.__traceback__
+    frame = (caught.tb_frame.f_back if caught is not None else None) or sys._getframe().f_back
+    callers = []
     while frame is not None:
         callers.append(frame)
         frame = frame.f_back
@@ -129,8 +130,7 @@ def end_guards(error: BaseException, traced: bool = True) -> None:
             traceback.clear_frames(each.__traceback__)
             each.__traceback__ = each.__traceback__ if traced else None
             for before in filter(None, (each.__cause__, each.__context__)):
-                caught = before.__traceback__ and before.__traceback__.tb_frame
-                if caught not in callers:
+                if (before.__traceback__ and before.__traceback__.tb_frame) not in callers:
                     errors += [before] if before not in errors else []
                 elif not traced and before is each.__context__:
                     each.__context__ = None

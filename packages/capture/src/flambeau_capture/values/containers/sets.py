@@ -213,12 +213,12 @@ def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
     return made
 
 
-#: sets of which `isdisjoint` asks nothing but their keys
+#: sets of which `isdisjoint` reads nothing but the keys
 _BY_KEYS = frozenset(itertools.product((set, frozenset), repeat=2))
 
 
 def _is_disjoint(tx: Tracer, left: Value, other: Value) -> bool:
-    """Items are asked for until one is found; a view takes those of the smaller of itself and a
+    """Items are taken until one is found; a view takes those of the smaller one of itself and a
     set."""
     if left in (other, getattr(other, "payload", None)):
         return not left.truth(tx)
