@@ -74,6 +74,31 @@ def test_nothing_outlives_a_backend_that_fails(held):
     assert references[0]() is None
 
 
+def refused(t):
+    try:
+        return t @ torch.ones(3, 3)
+    except RuntimeError:
+        return t * 2
+
+
+@pytest.mark.parametrize("function", (lambda t: t * 2, refused))
+@pytest.mark.filterwarnings("ignore:backend")
+def test_an_error_that_the_program_handles_keeps_its_frames(function):
+    def failing(module, inputs):
+        raise RuntimeError("this backend takes nothing")
+
+    def raising():
+        kept = "local"
+        raise ValueError(kept)
+
+    run = optimize(failing)(function)
+    try:
+        raising()
+    except ValueError as error:
+        assert run(torch.ones(2)).tolist() == [2.0, 2.0]
+        assert error.__traceback__.tb_next.tb_frame.f_locals["kept"] == "local"
+
+
 def test_names_leave_the_namespace():
     before = set(globals())
     compile_and_drop(0)

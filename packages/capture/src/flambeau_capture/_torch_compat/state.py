@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -112,18 +113,27 @@ def dispatch_key_sets() -> tuple[int, int]:
 def end_guards(error: BaseException, traced: bool = True) -> None:
     """End what the frames of a failed operator hold. Torch keeps guards of the thread's dispatch
     keys in local variables, and a guard sets the keys to what they were at its own beginning: one
-    that ends with the error, later, would leave the thread within a transform that is over.
+    that ends with the error, later, would leave the thread within a transform that is over. What
+    callers were handling before is theirs, and stays as it is.
     traced: whether the error and its causes still lead to their frames, and so to the callers'."""
-    errors: list[BaseException | None] = [error]
+    caught = error.__traceback__
+    frame = (caught.tb_frame.f_back if caught is not None else None) or sys._getframe().f_back
+    callers = []
+    while frame is not None:
+        callers.append(frame)
+        frame = frame.f_back
+    errors = [error]
     included = torch._C._dispatch_tls_local_include_set()
     excluded = torch._C._dispatch_tls_local_exclude_set()
     with torch._C._ForceDispatchKeyGuard(included, excluded):
         for each in errors:
-            if each is None:
-                continue
             traceback.clear_frames(each.__traceback__)
             each.__traceback__ = each.__traceback__ if traced else None
-            errors += [e for e in (each.__cause__, each.__context__) if e not in errors]
+            for before in filter(None, (each.__cause__, each.__context__)):
+                if (before.__traceback__ and before.__traceback__.tb_frame) not in callers:
+                    errors += [before] if before not in errors else []
+                elif not traced and before is each.__context__:
+                    each.__context__ = None
 
 
 def torch_function_state() -> int:

@@ -20,14 +20,12 @@ def compared(left: deque[Any], right: deque[Any], by: Callable[[Any, Any], Any])
         if deque.__len__(left) != deque.__len__(right):
             return by is operator.ne
     ours, theirs = iter(left), iter(right)
-    for item in ours:
-        other = next(theirs, _END)
-        if other is _END:
-            return by(1, 0)
-        equal = item is other or item == other
-        if not equal:
+    while True:
+        item, other = next(ours, _END), next(theirs, _END)
+        if item is _END or other is _END:
+            return by(item is not _END, other is not _END)
+        if not (item is other or item == other):
             return bool(by(item, other))
-    return by(0, 0 if next(theirs, _END) is _END else 1)
 
 
 _END = object()
@@ -35,15 +33,17 @@ _END = object()
 
 def copied(given: deque[Any]) -> Any:
     """`deque.copy`."""
-    kind = type(given)
-    return kind(given) if given.maxlen is None else kind(given, given.maxlen)
+    kind, limit = type(given), deque.maxlen.__get__(given)  # type: ignore[attr-defined]
+    made = kind(given) if limit is None else kind(given, limit)
+    if not isinstance(made, deque):
+        raise TypeError(f"{kind.__name__}() must return a deque, not {type(made).__name__}")
+    return made
 
 
 def joined(left: deque[Any], right: Any) -> Any:
     """`deque.__add__`."""
     if not isinstance(right, deque):
-        name = type(right).__name__
-        raise TypeError(f'can only concatenate deque (not "{name}") to deque')
+        return deque.__add__(deque(), right)  # which says so
     made = copied(left)
     deque.extend(made, right)
     return made
@@ -51,16 +51,12 @@ def joined(left: deque[Any], right: Any) -> Any:
 
 def repeated(given: deque[Any], times: Any) -> Any:
     """`deque.__mul__`."""
-    made = copied(given)
-    made *= times
-    return made
+    times = operator.index(times)
+    return deque.__imul__(copied(given), times)
 
 
 def text(given: deque[Any]) -> str:
     """`deque.__repr__`."""
-    name, items = type(given).__name__, list(given)
-    return (
-        f"{name}({items!r})"
-        if given.maxlen is None
-        else f"{name}({items!r}, maxlen={given.maxlen})"
-    )
+    items, limit = list(given), deque.maxlen.__get__(given)  # type: ignore[attr-defined]
+    ends = ")" if limit is None else f", maxlen={limit})"
+    return f"{type(given).__name__}({items!r}{ends}"

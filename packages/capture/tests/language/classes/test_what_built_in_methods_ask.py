@@ -21,6 +21,7 @@ SIGNATURES = {
     "__iter__": "", "__len__": "", "__getitem__": "k", "__contains__": "k", "__eq__": "k",
     "__reversed__": "", "keys": "", "items": "", "__lt__": "k", "__ge__": "k", "copy": "",
     "__add__": "k", "__or__": "k", "__mul__": "k", "update": "*k", "append": "k", "extend": "k",
+    "__imul__": "k",
 }  # fmt: skip
 OPERATIONS = (
     """
@@ -30,12 +31,53 @@ copy.copy(o); o.copy(); [*o]; give(*o); {**o}; dict(zip("ab", o)); list(enumerat
 sum(o); any(o); p.extend(o); p.update(o); {1} | o; {1}.union(o); {1} <= o; o[0]; o["a"]; o.count(1)
 o.index(1); list(o.items()); o.isdisjoint(o2); B.__eq__(o, o2); B.__add__(o, o2); type(o)(o)
 list(itertools.chain(o, o2)); functools.reduce(lambda a, b: a, o); operator.eq(o, o2)
+o.extend(o); o.extendleft(o); o.__iadd__(o); o.__setitem__(slice(1), o); o.isdisjoint(o)
+{1}.isdisjoint(o); {1: 2, 3: 4}.keys().isdisjoint(o); {1: 2}.items().isdisjoint(o)
 collections.deque(o); frozenset(o); torch.tensor(o); x.new_tensor(o); x.expand(*o); B.__lt__(o, o2)
 """.replace("\n", ";")
     .strip("; ")
     .split("; ")
 )
 OPERATIONS = [each.strip() for each in ";".join(OPERATIONS).split(";") if each.strip()]
+
+
+class OtherIterator(collections.deque):
+    """Whose iterator is no iterable."""
+
+    def __iter__(self):
+        return type("Items", (), {"__next__": super().__iter__().__next__})()
+
+
+class OtherLimit(collections.deque):
+    maxlen = 7
+
+
+class OtherCopy(collections.deque):
+    def __new__(cls, *given):
+        return super().__new__(cls) if not given or type(given[0]) is list else [1]
+
+
+@pytest.mark.parametrize("kind", (OtherIterator, OtherLimit, OtherCopy))
+def test_a_deque_s_methods_take_nothing_else_from_its_class(kind, check):
+    def fn(t):
+        rows = []
+        for ask in DEQUES_ASKED:
+            one = kind([1, 2], 3)
+            try:
+                found = ask(one, kind([1, 3]))
+            except TypeError as error:
+                found = str(error)
+            rows.append((str(found), str(one)))
+        return t + 1, rows
+
+    check(fn, torch.ones(2), graphs=None)
+
+
+DEQUES_ASKED = (
+    lambda a, b: a == b, lambda a, b: a < b, lambda a, b: a.copy(), lambda a, b: a + b,
+    lambda a, b: a * 2, lambda a, b: a + [1], lambda a, b: a + collections.OrderedDict(),
+    lambda a, b: a.__mul__("a"), lambda a, b: repr(a), lambda a, b: a.extend(a),
+)  # fmt: skip
 
 
 def plain(value):
@@ -60,7 +102,7 @@ def program(base, overridden):
     source += "def f(x):\n r = []\n"
     for operation in OPERATIONS:
         source += f" {made}\n LOG.append({operation!r})\n try:\n  r.append({operation})\n"
-        source += " except Exception as error:\n  r.append(type(error).__name__)\n"
+        source += " except Exception as error:\n  r.append((type(error).__name__, str(error)))\n"
     space = {
         "B": base, "LOG": LOG, "give": lambda *a: a, "copy": copy, "itertools": itertools,
         "functools": functools, "operator": operator, "collections": collections, "torch": torch,

@@ -317,6 +317,28 @@ OPERATIONS = (
 )  # fmt: skip
 
 
+DISJOINT = {
+    "set": {1, 9}, "frozenset": frozenset([1, 9]), "keys": {1: 3, 9: 1}.keys(),
+    "items": {1: 2, 9: 1}.items(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DISJOINT)
+def test_isdisjoint_stops_at_the_first_item_of_both(kind, check):
+    def fn(t):
+        own, rows = DISJOINT[kind], []
+        for given in ([5, 1, (1, 2), 2, 3], [5, [], 1], [1, (9, 1), []], [{1}], [], "ab"):
+            left = iter(given)
+            try:
+                rows.append(own.isdisjoint(left))
+            except TypeError as error:
+                rows.append(str(error))
+            rows.append(list(left))
+        return t + 1, rows
+
+    check(fn, torch.ones(2))
+
+
 def shown_keys(found):
     if isinstance(found, dict):
         return type(found).__name__, [repr(pair) for pair in found.items()]

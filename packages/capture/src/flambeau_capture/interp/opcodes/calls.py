@@ -108,9 +108,10 @@ def _call_unpacked(frame: Frame, keywords: Value) -> None:
 
 def _refuse_star(frame: Frame, fn: Value, given: Value) -> None:
     """`f(*given)` where that cannot be iterated: the error names the function."""
-    if isinstance(fn, FunctionValue | ClassValue | BuiltinValue):
-        named = _namesake(fn)
-        evaluate(frame.tx, lambda: named(*nameless(given)))
+    if not isinstance(fn, FunctionValue | ClassValue | BuiltinValue):
+        raise Break("FB0014", f"* of {given.describe()} in a call of {fn.describe()}")
+    named = _namesake(fn)
+    evaluate(frame.tx, lambda: named(*nameless(given)))
 
 
 def _namesake(fn: Value) -> Callable[..., None]:

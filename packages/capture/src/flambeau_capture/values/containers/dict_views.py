@@ -14,8 +14,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.lookahead import VIEWS
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers.sequences import SequenceValue, TupleValue, tx_equal
+from flambeau_capture.values.containers.sequences import TupleValue, tx_equal
 from flambeau_capture.values.functions.methods import PROTOCOL, BuiltinKind
 from flambeau_capture.values.iterators.builtin import KeysIterator
 from flambeau_capture.values.registry import DefinedAbove
@@ -96,9 +95,9 @@ class DictView(BuiltinKind):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__reversed__":
             return self._iterator(backwards=True)
-        if (self.kind, name) == ("items", "isdisjoint") and isinstance(args[0], SequenceValue):
-            return Constant(not any(self.contains(tx, each) for each in args[0].parts()))
-        if self.kind != "keys" or name in PROTOCOL:
+        if self.kind == "values" or name in PROTOCOL:
+            return super().call_method(tx, name, args, kwargs)
+        if self.kind == "items" and name != "isdisjoint":
             return super().call_method(tx, name, args, kwargs)
         return algebra_of_keys(tx, self, name, args)
 

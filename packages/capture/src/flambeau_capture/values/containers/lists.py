@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.constant import NONE, Constant, constant_of, evaluate, is_none
@@ -92,7 +93,9 @@ class ListValue(SequenceValue):
         items = self.raw()
         if isinstance(where, slice) and not is_iterable(value):
             evaluate(tx, operator.setitem, items, where, None)  # in the words of such assignments
-        given: Any = unpack(tx, value, hint=True) if isinstance(where, slice) else value
+        given: Any = value
+        if isinstance(where, slice):
+            given = self.parts() if _is_of(value, self) else unpack(tx, value, hint=True)
         evaluate(tx, operator.setitem, items, where, given)
         if list(map(id, items)) != list(map(id, self.raw())):  # `list[0] += 1` sets what is there
             self.replace(tx, items)
@@ -114,14 +117,20 @@ class ListValue(SequenceValue):
         writer.do(list.__setitem__, [self, whole, ListValue(self.parts())])
 
 
+def _is_of(given: Value, part: ListValue) -> bool:
+    """Whether a value is a list or deque, or the instance that it is the built-in part of."""
+    return given is part or getattr(given, "payload", None) is part
+
+
 def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
     given = args[0]
-    if given is self or given.cls is list or given.cls is tuple:
-        added = unpack(tx, given, hint=True)
-        if given is self:
-            self.replace(tx, [*self.raw(), *added])
-        else:
-            self.add(tx, added)
+    if _is_of(given, self):
+        direct = given is self or VERSION >= (3, 13)
+        added = self.parts() if direct else unpack(tx, given.iterate(tx), hint=True)
+        self.replace(tx, [*self.raw(), *added])
+        return
+    if given.cls is list or given.cls is tuple:
+        self.add(tx, unpack(tx, given, hint=True))
         return
     items = given.iterate(tx)
     tx.ask_length_hint(given)
@@ -270,9 +279,13 @@ def _deque_init(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Non
         _extend_deque(self, tx, [given["iterable"]], {})
 
 
+def _added(self: DequeValue, tx: Tracer, given: Value) -> Value:
+    """What a deque is extended by: of itself, a copy."""
+    return TupleValue(unpack(tx, given, hint=True)) if _is_of(given, self) else given
+
+
 def _extend_deque(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
-    given = TupleValue(self.parts()) if args[0] is self else args[0]
-    for item in given.iterate(tx).drain(tx):
+    for item in _added(self, tx, args[0]).iterate(tx).drain(tx):
         self.add(tx, [item])
 
 
@@ -282,8 +295,7 @@ def _iadd_to_deque(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> 
 
 
 def _extend_left(self: DequeValue, tx: Tracer, args: Args, kwargs: Kwargs) -> None:
-    given = TupleValue(self.parts()) if args[0] is self else args[0]
-    for item in given.iterate(tx).drain(tx):
+    for item in _added(self, tx, args[0]).iterate(tx).drain(tx):
         self.add_left(tx, [item])
 
 

@@ -6,9 +6,11 @@ Python's own set of the same keys, made the same way, would give them.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 from flambeau_capture._native import set_like
@@ -195,8 +197,8 @@ def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
     if name.startswith("__") and not takes_any and not _is_set_like(args[0]):
         return Constant(NotImplemented)
     views = any(isinstance(each, DictView) for each in (left, *args) if name.startswith("__"))
-    if name == "isdisjoint" and args and args[0].cls not in (set, frozenset):
-        args = [TupleValue(unpack(tx, args[0]))]  # which alone goes by a subclass's own iterator
+    if name == "isdisjoint" and args and (left.cls, args[0].cls) not in _BY_KEYS:
+        return Constant(_is_disjoint(tx, left, args[0]))
     given = [(*_keys_of(tx, each), each.cls) for each in (left, *args)]
     if views:  # whose operators treat frozen sets otherwise
         given = [(i, set_like(True, k) if c is frozenset else k, c) for i, k, c in given]
@@ -209,6 +211,23 @@ def algebra(tx: Tracer, left: Value, name: str, args: Args) -> Value:
     made._items = {at: item for items, *_ in given for at, item in items.items()}
     made._order = result
     return made
+
+
+#: sets of which `isdisjoint` reads nothing but the keys
+_BY_KEYS = frozenset(itertools.product((set, frozenset), repeat=2))
+
+
+def _is_disjoint(tx: Tracer, left: Value, other: Value) -> bool:
+    """Items are taken until one is found; a view takes those of the smaller one of itself and a
+    set."""
+    if left in (other, getattr(other, "payload", None)):
+        return not left.truth(tx)
+    find = left.contains
+    if isinstance(left, SetValue):  # a set stands for no frozen one here
+        find = partial(is_among, keys=left._order, of=set_element)  # type: ignore[assignment]
+    elif _is_set_like(other) and left.length(tx) < other.length(tx):
+        find, other = other.contains, left
+    return not any(find(tx, item) for item in other.iterate(tx).drain(tx))
 
 
 def _is_set(value: Value) -> bool:

@@ -94,14 +94,10 @@ class ObjectValue(SpecialMethods, Instance):
         return self.as_python() if self.real is None or self.written else self.real
 
     def graph_argument(self) -> Any:
-        if self.payload is None or any(self._defines(name) for name in _ASKED_BY_TORCH):
+        asked = [find_in_class(self.python_class, name) for name in _ASKED_BY_TORCH]
+        if self.payload is None or any(each and is_heap_type(each[0]) for each in asked):
             raise Break("FB0015", self.describe())  # torch's functions may call it
         return self.payload.graph_argument()
-
-    def _defines(self, name: str) -> bool:
-        """Whether a class of the program's has the method in Python."""
-        found = find_in_class(self.python_class, name)
-        return found is not None and isinstance(found[1], types.FunctionType)
 
     def dict_of(self) -> Value:
         """Its `__dict__`, as the program sees it."""
@@ -460,8 +456,9 @@ class ObjectValue(SpecialMethods, Instance):
 
     def replay(self, writer: Any) -> None:
         if self.reclassed:
-            call = [self, Constant("__class__"), Constant(self.python_class)]
-            writer.do(object.__setattr__, call)
+            writer.do(
+                object.__setattr__, [self, Constant("__class__"), Constant(self.python_class)]
+            )
         for name, value in self.written.items():
             hidden = self._hidden(name)
             if value is None or name in self.moved:
