@@ -17,7 +17,7 @@ from flambeau_aot.__about__ import __version__
 
 if TYPE_CHECKING:
     from flambeau_aot.compile import *  # noqa: F403
-    from flambeau_aot.display.pictures import *  # noqa: F403  # noqa: F403
+    from flambeau_aot.display.pictures import *  # noqa: F403
     from flambeau_aot.errors import *  # noqa: F403
     from flambeau_aot.export import *  # noqa: F403
     from flambeau_aot.frontends import *  # noqa: F403
