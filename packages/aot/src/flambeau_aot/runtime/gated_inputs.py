@@ -72,11 +72,11 @@ class _Pass:
     """One backward pass: cotangents that no gradients were computed of, and the gradients."""
 
     waiting: dict[int, Gradient] = field(default_factory=dict)
-    found: list[Gradient] | None = None
+    found: list[Gradient] = field(default_factory=list)
 
     def is_over(self) -> bool:
         """Whether nothing is left to be taken."""
-        return not self.waiting and all(x is None for x in self.found or ())
+        return not self.waiting and all(x is None for x in self.found)
 
 
 def come_to(main: Any, outputs: Sequence[int], grads: Sequence[Gradient]) -> None:

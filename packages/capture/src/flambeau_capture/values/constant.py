@@ -156,7 +156,9 @@ class Constant(KnownObject):
             named = {key: arg.as_python() for key, arg in kwargs.items()}
         except NotConcrete as error:
             if name in _REFLECTED and len(args) == 1:
-                inner = getattr(args[0], "payload", None)  # an instance of a subclass is its number
+                inner: Any = getattr(
+                    args[0], "payload", None
+                )  # an instance of a subclass is its number
                 known = isinstance(inner, Constant)
                 return (
                     self.call_method(tx, name, [inner], {}) if known else Constant(NotImplemented)
