@@ -17,7 +17,7 @@ from flambeau_aot.__about__ import __version__
 
 if TYPE_CHECKING:
     from flambeau_aot.compile import *  # noqa: F403
-    from flambeau_aot.display.pictures import *  # noqa: F403  # noqa: F403
+    from flambeau_aot.display import *  # noqa: F403
     from flambeau_aot.errors import *  # noqa: F403
     from flambeau_aot.export import *  # noqa: F403
     from flambeau_aot.frontends import *  # noqa: F403
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "compile": "PASSES compile",
-    "display.pictures": "draw_curve draw_joint show_graph show_joint",
+    "display": "draw_curve draw_joint show_graph show_joint",
     "errors": "AotError CompilerContractError DataDependent "
     "DoubleBackwardError NotYetSymbolic TraceError Unsupported",
     "export": "JointExport JointInput JointOutput export_joint",

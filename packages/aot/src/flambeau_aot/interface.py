@@ -16,7 +16,7 @@ from torch import fx
 OpClass = Literal[
     "pointwise", "view", "shape", "reduction", "creation", "index", "random", "matmul", "leaf"
 ]
-"""How an operator counts in the partition; see `partition.classify`."""
+"""How an operator counts in the partition; see `partition.cost`."""
 
 Classifier = Callable[[Any], OpClass | None]
 """A caller's own classes by operator; None leaves the decision to ATen's tags."""

@@ -143,3 +143,39 @@ def test_the_memory_of_a_call_goes_with_its_results() -> None:
     assert node() is not None
     del first, second
     assert node() is None
+
+
+def test_nothing_is_kept_of_gradients_that_a_pass_does_not_ask_for() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        product = x * w
+        return x.sin(), product, product.exp(), w.cos()
+
+    x, w = (torch.ones(2, requires_grad=True) for _ in range(2))
+    results = aot.aot_function(program, aot.run_as_is)(x * 2, w * 3)
+    main = results[0].grad_fn.next_functions[0][0]
+    for asked in (x, w, results[1]):
+        for _ in range(3):
+            torch.autograd.grad(results[2].sum(), asked, retain_graph=True)
+            assert all(state.is_over() for state in main.passes.values())
+    results[2].sum().backward()
+    assert all(state.is_over() for state in main.passes.values())
+
+
+def test_more_passes_at_a_time_than_are_usual_lose_no_cotangent() -> None:
+    x, w = (torch.ones(2, requires_grad=True) for _ in range(2))
+    compiled = aot.aot_function(lambda x, w: (x.sin(), x * w, w.cos()), aot.run_as_is)
+    inputs, depth, found = (x * 2, w * 3), 12, list[torch.Tensor]()
+    results = compiled(*inputs)
+    loss = (results[0] * results[1]).sum()
+    expected = torch.autograd.grad(loss, w, retain_graph=True)[0]
+
+    def again(grad: torch.Tensor) -> None:
+        if len(found) < depth:
+            found.append(grad)
+            inner = torch.autograd.grad(loss, inputs, retain_graph=True)[1]
+            torch.testing.assert_close(inner * 3, expected)
+
+    results[0].register_hook(again)
+    loss.backward(retain_graph=True)
+    torch.testing.assert_close(w.grad, expected)
+    assert len(found) == depth

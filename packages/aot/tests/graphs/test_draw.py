@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.display.pictures import roles_of
+from flambeau_aot.display import roles_of
 from torch.nn import functional as F
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -43,7 +43,7 @@ def test_every_node_has_its_place_and_colour(depth) -> None:
     assert depth == 1 or len(nodes) >= 200
     roles = roles_of(joint, set(saved))
     assert set(roles.values()) == {"input", "forward", "saved", "recomputed", "backward"}
-    from flambeau_aot.display.pictures import COLOURS
+    from flambeau_aot.display import COLOURS
 
     for node in nodes:
         x, y, _, colour, _ = boxes[node.name]

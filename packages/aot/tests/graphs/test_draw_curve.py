@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import flambeau_aot as aot
 import pytest
 import torch
-from flambeau_aot.display.pictures import in_units
+from flambeau_aot.display import in_units
 from flambeau_aot.partition.budget import CurvePoint
 from torch.nn import functional as F
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import warnings
 from collections.abc import Callable
@@ -114,6 +116,26 @@ def test_nobody_waits_for_ever_for_who_makes_it(tmp_path: Path, monkeypatch: pyt
     with size_limit.locked(tmp_path / f".lock-{KEY.digest}") as held:
         entry = CacheStore(tmp_path).entry(KEY, writer("one"))
     assert held and not entry.hit and intact(entry.folder)
+
+
+def test_a_process_forked_while_an_entry_is_made_has_no_lock_on_it(tmp_path: Path):
+    children: list[int] = []
+
+    def forks(folder: Path) -> None:
+        children.append(os.fork())
+        if children == [0]:
+            signal.pause()
+        raise ValueError("on purpose")
+
+    try:
+        with suppress(ValueError):
+            CacheStore(tmp_path).entry(KEY, forks)
+        with size_limit.locked(tmp_path / f".lock-{KEY.digest}", once=True) as held:
+            assert held
+        assert leftovers(tmp_path) == []
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
 
 
 def test_a_folder_that_must_not_be_used_is_named_and_a_private_one_serves(tmp_path: Path):

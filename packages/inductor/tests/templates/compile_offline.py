@@ -28,7 +28,7 @@ from flambeau_inductor.templates.attention.flash_backward import (
 )
 from flambeau_inductor.templates.attention.flash_forward import attention_kernel
 from flambeau_inductor.templates.attention.problem import Attention, Blocks, Heads, Rows, blocks_for
-from flambeau_inductor.templates.convolution.match_convolution import tiles_for
+from flambeau_inductor.templates.convolution import tiles_for
 from flambeau_inductor.templates.gemm.epilogue import epilogue_of
 from flambeau_inductor.templates.gemm.kernel import tile_for
 from flambeau_inductor.templates.gemm.problem import Groups, Matrix, Packed, Product, Window

@@ -7,7 +7,6 @@ would be without this; a leaf's node is as it was after the backward pass.
 
 from __future__ import annotations
 
-import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -155,12 +154,13 @@ class _Defined:
             return self.hook(gradient)
         counts, nodes = _counts_of_passes(self.hook)
         if counts is not None:  # of several tensors: called with None where another one has some
-            number, buffer = current_backward_pass(), inspect.getclosurevars(self.hook).nonlocals
+            number, buffer = current_backward_pass(), _cells(self.hook)["buffer"].cell_contents
             last = counts.get(number, 0) + 1 == sum(map(torch._C._will_engine_execute_node, nodes))
-            if not last or any(x is not None for x in buffer["buffer"].get(number, ())):
+            if not last or any(x is not None for x in buffer.get(number, ())):
                 self.hook(None)  # type: ignore[arg-type]
             else:
-                counts.pop(number, None), buffer["buffer"].pop(number, None)
+                counts.pop(number, None)
+                buffer.pop(number, None)
         return None
 
 
@@ -170,10 +170,14 @@ def _counts_of_passes(hook: Any) -> tuple[Any, Sequence[Any]]:
     code = getattr(hook, "__code__", None)
     if code is None or hook.__module__ != torch.autograd.graph.__name__:
         return None, ()
-    cells = dict(zip(code.co_freevars, hook.__closure__ or (), strict=True))
+    cells = _cells(hook)
     if not {"count", "buffer", "grad_fns"} <= cells.keys():
         return None, ()
     return cells["count"].cell_contents, cells["grad_fns"].cell_contents
+
+
+def _cells(function: Any) -> dict[str, Any]:
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
 
 def separate_hooks(

@@ -10,8 +10,9 @@ gate, whichever the engine comes to first: a pass for some inputs may come to ga
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,7 @@ def through_gate(primal: torch.Tensor) -> torch.Tensor:
 
 def note_gates(main: Any, primals: Sequence[Any], places: Iterable[int]) -> None:
     """Let the node of a call and its gates know of each other."""
+    main.passes, main.lock = {}, threading.RLock()  # an engine has a thread for each device
     main.gates = {at: primals[at].gate for at in places if hasattr(primals[at], "gate")}
     for tensor in main.gates.values():
         tensor.grad_fn.main = weakref.ref(main)
@@ -70,22 +72,25 @@ class _Pass:
     """One backward pass: cotangents that no gradients were computed of, and the gradients."""
 
     waiting: dict[int, Gradient] = field(default_factory=dict)
-    found: list[Gradient] | None = None
+    found: list[Gradient] = field(default_factory=list)
+
+    def is_over(self) -> bool:
+        """Whether nothing is left to be taken."""
+        return not self.waiting and all(x is None for x in self.found)
 
 
 def come_to(main: Any, outputs: Sequence[int], grads: Sequence[Gradient]) -> None:
     """Cotangents of outputs of a call come, by nodes that lead to its own and to gates."""
-    passes: dict[int, _Pass] = main.__dict__.setdefault("passes", {})
+    if not any(map(will_run, (main, *(tensor.grad_fn for tensor in gates(main).values())))):
+        return
+    passes: dict[int, _Pass] = main.passes
     number = current_backward_pass()
-    if number not in passes:
-        for other in sorted(passes)[:-_NESTED]:
-            del passes[other]
-        passes[number] = _Pass()
-    passes[number].waiting.update(zip(outputs, grads, strict=True))
-
-
-_NESTED = 8
-"""How many backward passes are remembered besides the one being run."""
+    with main.lock:
+        if number not in passes:
+            for other in [n for n, state in passes.items() if state.is_over()]:
+                del passes[other]
+            passes[number] = _Pass()
+        passes[number].waiting.update(zip(outputs, grads, strict=True))
 
 
 def through_gates(backward: Callable[..., Sequence[Gradient]], count: int) -> Callable[..., Any]:
@@ -95,33 +100,34 @@ def through_gates(backward: Callable[..., Sequence[Gradient]], count: int) -> Ca
     def of_node(ctx: Any, *cotangents: Gradient) -> Any:
         if not gates(ctx):
             return backward(ctx, *cotangents)
-        found = _settled(ctx) or [None] * len(ctx.next_functions)
-        own = [None if place in gates(ctx) else item for place, item in enumerate(found)]
-        for place in range(len(found)):
-            if place not in gates(ctx):
-                found[place] = None
-        return tuple(own)
+        count = len(ctx.needs_input_grad)
+        return tuple(_taken(ctx, {*range(count)} - gates(ctx).keys(), count))
 
     of_node.compiled = lambda ctx, given: backward(ctx, *map(given.get, range(count)))  # type: ignore[attr-defined]
     return of_node
 
 
-def _settled(main: Any) -> list[Gradient] | None:
-    """The gradients of all cotangents that have come in the backward pass being run, less what was
-    taken of them; None where none has come."""
-    state: _Pass | None = main.__dict__.get("passes", {}).get(current_backward_pass())
-    if state is None:
-        return None
-    if state.waiting:
-        given, state.waiting = state.waiting, {}
-        found = main._forward_cls.backward.compiled(main, given)
-        if not (backward_keeps_graph() or will_run(main)):
-            saved_tensors_released(main)  # else the engine does that
-        known = state.found or [None] * len(found)
-        state.found = [
-            x if y is None else y if x is None else x + y for x, y in zip(found, known, strict=True)
-        ]
-    return state.found
+def _taken(main: Any, places: Collection[int], count: int) -> list[Gradient]:
+    """The gradients at these places, of so many, of all cotangents that have come in the backward
+    pass being run, less what was taken of them."""
+    with main.lock:
+        state: _Pass = main.passes.get(current_backward_pass()) or _Pass()
+        if state.waiting:
+            given, state.waiting = state.waiting, {}
+            found = main._forward_cls.backward.compiled(main, given)
+            runs = will_run(main)
+            if not (backward_keeps_graph() or runs):
+                saved_tensors_released(main)  # else the engine does that
+            gated = {place: will_run(tensor.grad_fn) for place, tensor in gates(main).items()}
+            known = zip(found, state.found or [None] * len(found), strict=True)
+            state.found = [
+                (x if y is None else y if x is None else x + y) if gated.get(place, runs) else None
+                for place, (x, y) in enumerate(known)
+            ]
+        taken: list[Gradient] = [None] * count
+        for place in places if state.found else ():
+            taken[place], state.found[place] = state.found[place], None
+    return taken
 
 
 class _Gate(torch.autograd.Function):
@@ -135,11 +141,9 @@ class _Gate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Gradient) -> Any:
-        main = ctx.main()
-        found = None if main is None else _settled(main)
-        part = None
-        if found is not None:
-            part, found[ctx.place] = found[ctx.place], None
+        main, part = ctx.main(), None
+        if main is not None:
+            part = _taken(main, (ctx.place,), ctx.place + 1)[ctx.place]
             add = main.__dict__.get("added", {}).pop(ctx.place, None)
             part = part if add is None else add(part)
         if part is None or grads[0] is None:

@@ -113,11 +113,16 @@ class ResultNodes:
         kept: Mapping[int, int],
         defers: Callable[[Any], bool],
     ) -> None:
-        self.plan, self.kept = plan, kept
+        self.kept = kept
+        own = parts, refusal, plan.views, would_run(plan), defers
+        led = {at: {plan.differentiable[n] for n in orders} for at, orders in plan.gates.items()}
 
-        def functions(nodes: Sequence[ResultNode]) -> list[tuple[ResultNode, Any]]:
-            own = parts, refusal, plan.views, would_run(plan), defers
-            return [(node, _function(node, *own)) for node in nodes]
+        def functions(nodes: Sequence[ResultNode]) -> list[tuple[ResultNode, Any, list[int]]]:
+            """Each with its function, and the inputs that it leads to by gates."""
+            return [
+                (x, _function(x, *own), [at for at in led if not led[at].isdisjoint(x.outputs)])
+                for x in nodes
+            ]
 
         self.functions = functions(plan.result_nodes)
         self.gated = functions(plan.gated_nodes) if plan.gates else []
@@ -129,20 +134,17 @@ class ResultNodes:
         place, each made by `result` from its place and the outputs so far."""
         made: dict[int, torch.Tensor] = {}
         known_nodes = (*self.gated, *self.functions)
-        main = next(outputs[at].grad_fn for node, _ in known_nodes for at in node.outputs)
+        main = next(outputs[at].grad_fn for node, *_ in known_nodes for at in node.outputs)
         if main is None or not torch.is_grad_enabled():
             return made
-        known_gates = {
-            tensor: {self.plan.differentiable[order] for order in self.plan.gates[place]}
-            for place, tensor in gates(main).items()
-        }
-        for node, function in known_nodes if known_gates else self.functions:
+        known_gates = gates(main)
+        for node, function, led_to in known_nodes if known_gates else self.functions:
             for place in node.behind:
                 if place not in made:
                     made[place] = result(place, outputs)
             given = [outputs[at] for at in node.outputs]
             edges = [made[place] for place in node.behind]
-            own_gates = [x for x, own in known_gates.items() if not own.isdisjoint(node.outputs)]
+            own_gates = [known_gates[at] for at in led_to if at in known_gates]
             own = function.apply(*given, *edges, *own_gates)
             for at, tensor in zip(node.outputs, own, strict=True):
                 outputs[at] = tensor

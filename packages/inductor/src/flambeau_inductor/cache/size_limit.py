@@ -133,25 +133,37 @@ def _remove_leftovers(folder: Path, now: float) -> None:
 
 
 @contextmanager
-def locked(path: Path, seconds: float = 0.0) -> Iterator[bool]:
+def locked(path: Path, seconds: float = 0.0, once: bool = False) -> Iterator[bool]:
     """Whether no other process, or thread, has the lock, after so long a wait for it; it goes away
-    with a process that dies. A file system without locks grants none."""
+    with a process that dies. once: so does its file, with who has it. A file system without locks
+    grants none."""
     with ExitStack() as stack:
         held, pause, ended = False, 1e-3, time.monotonic() + seconds
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            stack.callback(os.close, descriptor)
-            while not (held := _taken(descriptor)) and time.monotonic() < ended:
+            while not (held := _taken(path, stack)) and time.monotonic() < ended:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.1)
         except OSError:
             pass  # none is granted
+        if held and once:
+            stack.callback(path.unlink, missing_ok=True)
         yield held
 
 
-def _taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+def _taken(path: Path, stack: ExitStack) -> bool:
+    """Whether the lock is free; `stack` has it then."""
+    with ExitStack() as own:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        own.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        own.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a forked process has it open, too
+        try:
+            if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return False  # who had it has removed the file
+        except FileNotFoundError:
+            return False
+        stack.push(own.pop_all())
     return True

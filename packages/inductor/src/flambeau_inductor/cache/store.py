@@ -121,13 +121,9 @@ class CacheStore:
         if found is not None:
             return CacheEntry(found, True)
         lock = self.folder / f".lock-{key.digest}"
-        with size_limit.locked(lock, SECONDS) as held:
-            try:
-                found = self.find(key)
-                return self._made(key, make) if found is None else CacheEntry(found, True)
-            finally:
-                if held:
-                    lock.unlink(missing_ok=True)
+        with size_limit.locked(lock, SECONDS, once=True):
+            found = self.find(key)
+            return self._made(key, make) if found is None else CacheEntry(found, True)
 
     def _made(self, key: Key, make: Callable[[Path], None]) -> CacheEntry:
         try:

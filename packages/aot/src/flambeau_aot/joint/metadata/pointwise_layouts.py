@@ -8,7 +8,6 @@ an open size that is one or none in this compile is one or none in every call.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -90,9 +89,10 @@ def _in_every_call(known: Sizes, shape: Sequence[Any]) -> tuple[Any, ...] | None
     for least in (0, 1):  # what a dimension of no elements counts as
         hints = [max(hint(n), least) for n in shape]
         sizes = [n if size > 1 else size for n, size in zip(shape, hints, strict=True)]
-        for order in itertools.permutations(range(len(shape) - 1, -1, -1)):
-            if _ordered(hints, order) == tuple(known):
-                return _ordered(sizes, order)
+        # a step of 0 is that of what is around no elements
+        order = sorted(range(len(shape)), key=lambda d: (known[d] == 0, known[d], hints[d] != 1))
+        if _ordered(hints, order) == tuple(known):
+            return _ordered(sizes, order)
     return None
 
 

@@ -171,8 +171,8 @@ def is_of_one_query(q: Node, k: Node, v: Node) -> bool:
 def split_among_programs(
     ctx: Context, q: Node, k: Node, v: Node, bias: Node | None, scale: float | None
 ) -> Node | None:
-    """The call that `templates/attention/split_keys.py` takes the place of, with repeated heads as
-    they lie in memory; None where sums are as fast."""
+    """The call that `templates/attention/flash_forward.py` takes the place of, with repeated heads
+    as they lie in memory; None where sums are as fast."""
     heads, keys = hint(q.shape[1]), hint(k.shape[2])
     width = max(hint(q.shape[3]), hint(v.shape[3]))
     dtypes = {each.dtype for each in (q, k, v, bias) if each is not None}

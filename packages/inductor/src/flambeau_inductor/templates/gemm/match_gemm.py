@@ -29,8 +29,8 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import touched
 from flambeau_inductor.runtime.operators import PACKED_PRODUCT, WIDENED_PRODUCT
+from flambeau_inductor.templates import convolution
 from flambeau_inductor.templates.call_replacement import Several, on_processor
-from flambeau_inductor.templates.convolution import match_convolution
 from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.epilogue import (
     NoEpilogue,
@@ -107,8 +107,8 @@ def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Mat
     for position, step in enumerate(program.steps):
         if not isinstance(step, Extern):
             continue
-        if step.target == match_convolution.TARGET:
-            product = match_convolution.convolution_of(step, layouts, convolutions_tf32())
+        if step.target == convolution.TARGET:
+            product = convolution.convolution_of(step, layouts, convolutions_tf32())
         elif step.target == grouped.TARGET:
             product = grouped.grouped_of(step, layouts)
         elif step.target == WIDENED_PRODUCT:

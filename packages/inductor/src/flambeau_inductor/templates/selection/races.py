@@ -31,12 +31,7 @@ from flambeau_inductor.ir.program import Buffer, Extern, Program, RunLoop
 from flambeau_inductor.templates.attention.match_attention import FoundAttention, FoundBackward
 from flambeau_inductor.templates.attention.problem import Attention
 from flambeau_inductor.templates.call_replacement import Buffers, Selected, Several, facts, touching
-from flambeau_inductor.templates.convolution.match_convolution import (
-    DepthwiseWriter,
-    copy_of,
-    reordered,
-    tiles_for,
-)
+from flambeau_inductor.templates.convolution import DepthwiseWriter, copy_of, reordered, tiles_for
 from flambeau_inductor.templates.gemm import grouped
 from flambeau_inductor.templates.gemm.epilogue import ProductEpilogue
 from flambeau_inductor.templates.gemm.kernel import PackedWriter, ProductWriter

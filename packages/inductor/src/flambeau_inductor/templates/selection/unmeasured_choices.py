@@ -25,7 +25,7 @@ from flambeau_inductor.templates.attention.match_attention import (
     splits_keys,
 )
 from flambeau_inductor.templates.attention.problem import Attention
-from flambeau_inductor.templates.convolution.match_convolution import tiles_for
+from flambeau_inductor.templates.convolution import tiles_for
 from flambeau_inductor.templates.gemm.grouped import tiles_for as tiles_of_groups
 from flambeau_inductor.templates.gemm.kernel import tile_for
 from flambeau_inductor.templates.gemm.match_gemm import MatchedProduct

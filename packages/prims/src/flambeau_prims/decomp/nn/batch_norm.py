@@ -73,6 +73,7 @@ def normalize(
     if training:
         variance, mean = moments(wide, dims, 0.0)
         if not e.on_gpu(x):  # eager divides a sum there: the mean of infinities is infinite
+            # summed in the pass of the moments: those go by differences, of which infinity has none
             total = e.div(p.sum(wide, dims), e.as_number(e.count(shape, dims)))
             mean = e.where(p.isfinite(mean), mean, total)
         unbiased = _unbiased(variance, e.count(shape, dims))

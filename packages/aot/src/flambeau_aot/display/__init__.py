@@ -1,1 +1,0 @@
-"""Joint graphs as text and pictures."""

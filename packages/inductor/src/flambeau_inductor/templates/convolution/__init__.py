@@ -1,1 +1,0 @@
-"""Convolutions as Triton templates: implicit GEMM and depthwise."""
