@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # nox may start from another folder: tools/ is beside this file
 
 from tools import releases  # noqa: E402
+from tools.browse import load_browser  # noqa: E402
 from tools.environments import (  # noqa: E402
     KERNEL_TOOLS,
     MODEL_FILES,
@@ -436,13 +437,19 @@ def layers(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """The documentation in `site`, warnings as errors; generated pages must be up to date.
 
-    Where there is a Chromium, every page is opened in it. To read, and to search:
-    `python -m http.server -d site`.
+    To read, and to search: `python -m http.server -d site`.
     """
     python = workspace_python(session, "mkdocs", "mkdocs-material")
     session.run(python, "tools/pages.py", "--check", external=True)
     session.run(python, "-m", "mkdocs", "build", "--strict", external=True)
-    session.run(python, "tools/browse.py", "site", external=True)
+
+
+@nox.session(venv_backend="none")
+def browse(session: nox.Session) -> None:
+    """Every page that `docs` has built, opened in a Chromium: without one it is skipped."""
+    if load_browser().find() is None:
+        session.skip("no Chromium is here: no page was opened")
+    session.run(sys.executable, "tools/browse.py", "site", *session.posargs, external=True)
 
 
 @nox.session(venv_backend="none")

@@ -127,8 +127,11 @@ def main() -> int:
     given = parser.parse_args()
     chromium = load_browser()
     if chromium.find() is None:
-        print(f"no Chromium is here (looked for {', '.join(chromium.NAMES)}): no page was opened")
-        return 0
+        sys.exit(
+            f"no Chromium is here (looked for {', '.join(chromium.NAMES)}): no page was opened"
+        )
+    if not (given.site / "index.html").is_file():
+        sys.exit(f"{given.site} has no index.html: `nox -s docs` builds the pages")
     if given.pictures is not None:
         given.pictures.mkdir(parents=True, exist_ok=True)
     handler = functools.partial(Quiet, directory=str(given.site))

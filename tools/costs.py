@@ -17,8 +17,8 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-TEST_COSTS = Path("benchmarks") / "results" / "tests.md"
+from tools.releases import ROOT, TEST_COSTS
+
 FOLDER = "FLAMBEAU_TEST_COSTS"
 BEFORE = "before the first test"
 SLOWEST = 40

@@ -8,8 +8,8 @@ A first line is a noun phrase, since the page of all modules lists it; a class n
 a package; no two modules of a folder differ by an ending alone; the paraphrases that the glossary
 lists occur in no name, docstring or comment, because it has the term; and no docstring or comment
 carries a measured time, which ages there: it belongs in `docs/decisions/` or tuning data. Of C and
-C++, the comments and every identifier are read, what is quoted is not; of the history, the newest
-commit's subject, which has at most 72 characters.
+C++, the comments and every identifier are read, what is quoted is not; of the history, the subject
+of the newest commit that is no merge, which has at most 72 characters.
 
     python tools/words.py [part of a path ...]     only the files whose paths contain one of these
 """
@@ -201,7 +201,7 @@ def faults(root: Path = ROOT) -> list[str]:
 
 def subject_faults(root: Path = ROOT) -> Iterator[str]:
     """Of the newest commit, where there is a history."""
-    command = ("git", "-C", str(root), "log", "-1", "--format=%h %s")
+    command = ("git", "-C", str(root), "log", "-1", "--no-merges", "--format=%h %s")
     commit, _, subject = _said(command).strip().partition(" ")
     if len(subject) > LONGEST_SUBJECT:
         yield f"commit {commit}: a subject of {len(subject)} characters, not {LONGEST_SUBJECT}"

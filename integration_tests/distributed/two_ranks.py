@@ -63,4 +63,5 @@ def ranks(function, folder, count):
         for each in started:
             each.join(20)
             each.kill()
+            each.join()
     return tuple(found[rank] for rank in range(count))

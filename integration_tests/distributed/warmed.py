@@ -1,11 +1,13 @@
 """What the first compile of a process loads, done: a server of ranks imports this before it forks.
 
-On one thread, as a process that has begun others cannot be copied; nothing of it is left in
-records or on the disk.
+On one thread, as a process that has begun others cannot be copied: what compiles beside is waited
+for, and a build of torch for GPUs compiles nothing, since its threads that derive do not end.
+Nothing of it is left in records, and no graph on the disk.
 """
 
 import importlib
 import os
+import threading
 
 # numpy's products begin threads where they are imported, and a copy has none of them
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -34,5 +36,9 @@ def _train(backend, **options):
 
 
 torch.set_num_threads(1)
-_train("aot_eager")
-_train("inductor", options={"disk_cache": False})
+if torch.version.cuda is None:
+    _train("aot_eager")
+    _train("inductor", options={"disk_cache": False})
+for _thread in threading.enumerate():
+    if _thread is not threading.current_thread():
+        _thread.join()

@@ -26,8 +26,8 @@ from flambeau_capture.bytecode.stack import GENERATOR_LIKE
 from flambeau_capture.errors import CaptureFault
 from flambeau_capture.frame.compiler import FrameCompiler
 from flambeau_capture.frame.function_marks import DISABLED, MARK
-from flambeau_capture.frame.module_twins import NOTES as NOTES
 from flambeau_capture.frame.module_twins import ORIGINAL, twin_of
+from flambeau_capture.frame.module_twins import notes_of as notes_of
 from flambeau_capture.frame.recompile_limits import LimitWarning
 from flambeau_capture.frame.sizes.policies import size_policies
 from flambeau_capture.frame.skip_rules import skip_code

@@ -17,7 +17,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import flambeau_capture
 import torch
-from flambeau_capture.api import NOTES, compiler_of
+from flambeau_capture.api import compiler_of, notes_of
 from flambeau_capture.frame.outcome.eager_rerun import CALL_OF_A_GRAPH
 
 from flambeau.backends import is_built_in, resolve
@@ -187,21 +187,20 @@ MADE_OF = "__flambeau_made_of__"
 
 def make_copyable(compiled: Any, target: Any, recipe: Recipe) -> None:
     """Let `compiled` be copied and pickled as `compile(target, **recipe)`."""
+    notes_of(compiled)[MADE_OF] = target, recipe
     if not isinstance(compiled, torch.nn.Module):
-        compiled.__dict__[MADE_OF] = target, recipe
         copyreg.pickle(type(compiled), _reduce)
         return
-    object.__getattribute__(compiled, NOTES)[MADE_OF] = target, recipe
     kind: Any = type(compiled)  # a class of its own
     kind.__reduce_ex__, kind.__deepcopy__ = _reduce_module, _copy_module
 
 
 def _reduce_module(compiled: Any, protocol: Any) -> Any:
-    return compiled_again, object.__getattribute__(compiled, NOTES)[MADE_OF]
+    return compiled_again, notes_of(compiled)[MADE_OF]
 
 
 def _copy_module(compiled: Any, memo: dict[int, Any]) -> Any:
-    target, recipe = object.__getattribute__(compiled, NOTES)[MADE_OF]
+    target, recipe = notes_of(compiled)[MADE_OF]
     return compiled_again(copy.deepcopy(target, memo), recipe)
 
 

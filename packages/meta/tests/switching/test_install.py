@@ -4,6 +4,7 @@ import functools
 import gc
 import inspect
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -252,6 +253,64 @@ def test_a_function_compiled_where_it_is_called_is_captured_once(installed):
     del function
     gc.collect()
     assert alive() is None
+
+
+def test_modules_that_share_entries_have_hooks_and_a_forward_of_their_own(installed):
+    module, x = torch.nn.Linear(3, 3), torch.ones(3)
+    first, again = (torch.compile(module, backend="eager") for _ in range(2))
+    first.register_forward_hook(lambda module, given, found: found * 0)
+    torch.testing.assert_close(first(x), module(x) * 0)
+    torch.testing.assert_close(again(x), module(x))
+    again.forward = lambda x: x * 100
+    torch.testing.assert_close(torch.compile(module, backend="eager")(x), module(x))
+    assert [graphs(each) for each in (first, again)] == [1, 1]
+    assert graphs(torch.compile(module, backend="aot_eager")) == 0
+    assert graphs(first) == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])), (1, True), (2, 2.0),
+        ([1, {"a": 2}], [1, {"a": 3}]),
+    ],
+    ids=["tensors", "an integer and a truth value", "numbers", "within"],
+)  # fmt: skip
+def test_options_that_differ_are_not_the_same_way(given, installed):
+    def backend(gm, inputs, options):
+        seen.append(options["of"])
+        return gm.forward
+
+    seen, function = [], lambda x: x + 1
+    for one in (given[0], given[0], given[1]):
+        torch.compile(function, backend=backend, options={"of": one})(torch.ones(3))
+    assert len(seen) == 2
+    assert seen[0] is given[0] and seen[1] is given[1]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_of_a_function_only_what_was_made_last_is_kept(isolated, installed):
+    def function(x):
+        return x + 1
+
+    alive = []
+    for _ in range(3):
+        made = torch.compile(
+            function, backend=lambda gm, _: gm.forward, isolate_recompiles=isolated
+        )
+        made(torch.ones(3))
+        alive.append(weakref.ref(made))
+    del made
+    gc.collect()
+    assert [each() is not None for each in alive] == [False, False, not isolated]
+
+
+def test_what_is_kept_of_a_function_is_not_pickled_with_its_attributes(installed):
+    def function(x):
+        return x + 1
+
+    torch.compile(function, backend="eager")(torch.ones(3))
+    assert set(pickle.loads(pickle.dumps(vars(function))).values()) == {None}
 
 
 def test_a_stance_that_was_set_before_holds():

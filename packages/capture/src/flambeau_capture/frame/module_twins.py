@@ -63,6 +63,13 @@ def twin_of(
     return twin
 
 
+def notes_of(compiled: Any) -> dict[str, Any]:
+    """What those who wrap a compiled callable remember of it, by name."""
+    is_module = isinstance(compiled, torch.nn.Module)
+    found: dict[str, Any] = object.__getattribute__(compiled, NOTES if is_module else "__dict__")
+    return found
+
+
 def _reduce_twin(self: Any, protocol: Any) -> Any:
     return self.__flambeau_original__.__reduce_ex__(protocol)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import flambeau_aot
 import torch
+from flambeau_capture.api import compiler_of
 from torch import fx
 
 from flambeau import _torch_compat as compat
@@ -274,17 +275,13 @@ def remember(compiled: Any, recorder: RecordCollector) -> None:
     _recorders[place] = weakref.ref(compiled, lambda _: _recorders.pop(place, None)), recorder
 
 
-def hand_over(compiled: Any, to: Any) -> None:
-    """Let the records of `compiled` be those of something around it."""
-    _, recorder = _recorders.pop(id(compiled))
-    remember(to, recorder)
-
-
 def recorder_of(compiled: Any) -> RecordCollector | None:
-    """The recorder of what `flambeau.compile` returned, of a module that of the last that was made
-    of it; None for anything else."""
-    alive = _alive()
+    """The recorder of what `flambeau.compile` returned, or of what is around it; of a module that
+    of the last that was made of it; None for anything else."""
+    alive, compiler = _alive(), compiler_of(compiled)
     own = [recorder for each, recorder in alive if each is compiled]
+    if not own and compiler is not None:
+        own = [recorder for each, recorder in alive if compiler_of(each) is compiler]
     if not own and isinstance(compiled, torch.nn.Module):
         own = [recorder for each, recorder in alive if each == compiled]
     return own[-1] if own else None

@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from flambeau_capture.api import compiler_of
 from flambeau_capture.frame.module_twins import ORIGINAL
 from torch.compiler import is_exporting
 from torch.nn import Module
@@ -22,6 +23,8 @@ from flambeau.switching.stack import loaded
 INSIDE = "_orig_mod"
 #: what `forward` calls, as long as it is the one that this class made
 _RUN = "__flambeau_run__"
+#: the compiled module, which those around it share
+_TWIN = "__flambeau_twin__"
 #: attributes that the module around has itself
 _OWN = frozenset({INSIDE, "dynamo_ctx", "forward", "_torchdynamo_orig_callable", "__dict__"})
 
@@ -48,6 +51,8 @@ class OptimizedModule(Module):
                 "dynamo_ctx": context,
                 "forward": forward,
                 _RUN: run,
+                _TWIN: twin,
+                "__flambeau_compiler__": compiler_of(twin),
                 "_torchdynamo_orig_callable": module.forward,
             }
         )

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import flambeau_capture
 import torch
 from flambeau_capture._native import compiled
-from flambeau_capture.api import compiler_of
+from flambeau_capture.api import compiler_of, notes_of
 from flambeau_capture.frame.module_twins import twin_of
 
 from flambeau import _torch_compat as compat
@@ -31,7 +31,6 @@ from flambeau.backends import by_name, is_built_in
 from flambeau.backends import list_backends as known_backends
 from flambeau.errors import UnknownBackend
 from flambeau.events import logs
-from flambeau.events.records import hand_over
 from flambeau.switching import translation
 from flambeau.switching.optimized_module import INSIDE, OptimizedModule
 from flambeau.switching.stack import loaded
@@ -67,13 +66,17 @@ class Context:
         target = innermost(target)
         if isinstance(target, type):
             return self._class(target)
+        made = self._made(target) if self.is_isolated else self._kept(target)
+        return OptimizedModule(target, made, self) if isinstance(target, torch.nn.Module) else made
+
+    def _kept(self, target: Any) -> Any:
         owner = target.__self__ if isinstance(target, MethodType) else None
         place = id(target if owner is None else target.__func__), id(owner)
         made = _MADE.get(place)
-        if made is None or self.is_isolated or made.__dict__[CONTEXT] != self:
+        if made is None or not _alike(vars(notes_of(made)[CONTEXT]), vars(self)):
             made = _MADE[place] = self._made(target)
             if isinstance(target, FunctionType):
-                target.__dict__[KEPT] = made  # it lives as long as the function
+                target.__dict__[KEPT] = _Kept(made)
         return made
 
     def _made(self, target: Any) -> Any:
@@ -81,12 +84,9 @@ class Context:
         compiler = compiler_of(made)
         if self.fails_on_recompile and compiler is not None:
             compiler.cache.mode = "fail_on_recompile"
-        if isinstance(target, torch.nn.Module):
-            around = OptimizedModule(target, made, self)
-            around.__dict__["__flambeau_compiler__"] = compiler
-            hand_over(made, around)
-            return around
-        made.__dict__.update({MADE_OF: target, CONTEXT: self})
+        notes = notes_of(made)
+        notes.pop(KEPT, None)  # of the function, whose attributes it has: what was made before
+        notes.update({MADE_OF: target, CONTEXT: self})
         return made
 
     def _class(self, target: type) -> type:
@@ -110,8 +110,30 @@ def innermost(target: Any) -> Any:
 
 
 MADE_OF, CONTEXT, KEPT = "_torchdynamo_orig_callable", "dynamo_ctx", "__flambeau_kept__"
-#: the last answer for a function or module, or for a method and its object
+#: what was last made of a function or module, or of a method and its object
 _MADE: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+
+
+class _Kept:
+    """What was made of a function, an attribute of it: it lives as long. A function that is pickled
+    with its attributes takes nothing of it along."""
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two arguments say the same; of an object that is not plain, only itself does."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return one is other or (isinstance(one, str | int | float | MethodType) and one == other)
 
 
 def _is_compiled(function: Any) -> bool:
