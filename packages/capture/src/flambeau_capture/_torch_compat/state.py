@@ -113,17 +113,27 @@ def end_guards(error: BaseException, traced: bool = True) -> None:
     """End what the frames of a failed operator hold. Torch keeps guards of the thread's dispatch
     keys in local variables, and a guard sets the keys to what they were at its own beginning: one
     that ends with the error, later, would leave the thread within a transform that is over.
-    traced: whether the error and its causes still lead to their frames, and so to the callers'."""
+    traced: whether the error and its causes still lead to their frames, and so to the callers'.
+    An error that a caller is handling, while which this one was raised, is the caller's."""
     errors: list[BaseException | None] = [error]
+    callers, frame = set(), getattr(_caught_in(error), "f_back", None)
+    while frame is not None:
+        callers.add(frame)
+        frame = frame.f_back
     included = torch._C._dispatch_tls_local_include_set()
     excluded = torch._C._dispatch_tls_local_exclude_set()
     with torch._C._ForceDispatchKeyGuard(included, excluded):
         for each in errors:
-            if each is None:
+            if each is None or _caught_in(each) in callers:
                 continue
             traceback.clear_frames(each.__traceback__)
             each.__traceback__ = each.__traceback__ if traced else None
             errors += [e for e in (each.__cause__, each.__context__) if e not in errors]
+
+
+def _caught_in(error: BaseException) -> Any:
+    """The frame, the last that the error has come to, that handles it."""
+    return getattr(error.__traceback__, "tb_frame", None)
 
 
 def torch_function_state() -> int:
