@@ -152,3 +152,27 @@ def test_an_input_is_differentiated_by_that_is_read_without_a_derivative(read: s
     compiled = aot.aot_function(fn, aot.run_as_is)
     case = ("grad",) * 3, "result", True
     torch.testing.assert_close(outcome(compiled, *case), outcome(fn, *case))
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+@pytest.mark.filterwarnings("ignore:a derivative of a compiled:UserWarning")
+def test_formulas_that_read_elements_have_other_results_than_traced_ones(zeros: int) -> None:
+    """A product without zeros is derived by division, and its traced derivative by views."""
+
+    def third(fn: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        w = torch.linspace(0.5, 1.5, 6).view(2, 3)
+        w[0, :zeros] = 0
+        given = [x.requires_grad_() for x in (w, torch.ones(2, 3))]
+        found = list(torch.autograd.grad(fn(*given).sum(), given, create_graph=True))
+        for last in (False, True):
+            total = sum(x.square().sum() for x in found[-2:])
+            found += torch.autograd.grad(total, given, create_graph=not last)
+        return found
+
+    products = [lambda w: w.prod(0), lambda w: w.prod(1, keepdim=True), lambda w: w.prod()]
+    for product in products:
+
+        def fn(w: torch.Tensor, x: torch.Tensor, of: Any = product) -> torch.Tensor:
+            return (of(w) + x) ** 2
+
+        torch.testing.assert_close(third(aot.aot_function(fn, aot.run_as_is)), third(fn))

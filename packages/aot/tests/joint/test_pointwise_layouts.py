@@ -241,3 +241,15 @@ def test_none_and_one_are_of_every_call_beside_open_strides(op) -> None:
         other = torch.randn(shape[::-1]).permute(*range(len(shape) - 1, -1, -1))
         described = fakes.run(op, (fakes.like(other), fakes.like(opened[:1, :1])), {})
         assert described.stride() == op(other, image[:1, :1]).stride(), shape
+
+
+def test_an_open_number_is_an_operand_of_another_shape() -> None:
+    environment = ShapeEnv()
+    number = environment.create_unbacked_symint()
+    fakes = FakeValues(environment)
+    ops = [aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor, aten.div.Tensor, aten.gt.Scalar]
+    for op, shape in itertools.product(ops, [(0, 1), (0, 1, 1), (1, 0, 1), (2, 0, 1), (3, 1)]):
+        x = torch.ones(shape)
+        for given in (5, number):
+            described = fakes.run(op, (fakes.like(x), given), {})
+            assert described.stride() == op(x, 5).stride(), (op, shape)

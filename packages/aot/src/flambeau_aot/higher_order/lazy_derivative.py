@@ -35,6 +35,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.refusals import refusal
 from flambeau_aot.runtime.ambient_state import Ambient, replayed
 from flambeau_aot.runtime.call import Call, Compiled
+from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.pullbacks import Gradient, accumulated, pulled_back
 from flambeau_aot.runtime.result_nodes import Request, ended, linked, still_there
 from flambeau_aot.runtime.saved_values import (
@@ -47,6 +48,7 @@ from flambeau_aot.runtime.saved_values import (
 )
 from flambeau_aot.runtime.single_run import Run, gradients
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, View
+from flambeau_aot.sizes import TensorLayout
 
 
 def same_memory(given: torch.Tensor) -> torch.Tensor:
@@ -94,7 +96,7 @@ def _reason(request: Request) -> str:
 
 
 def _ends(
-    joint: Joint, results: Any, values: Mapping[int, torch.Tensor]
+    joint: Joint, results: Any, values: Mapping[int, torch.Tensor], symbols: Sequence[int]
 ) -> list[torch.Tensor | None]:
     """What the cotangents are of: results, bases of results, new values of inputs."""
     plan = joint.plan
@@ -104,7 +106,12 @@ def _ends(
         return [None] * len(plan.differentiable)
     for item, result in zip(plan.results, flat):
         if isinstance(item, View) and isinstance(result, torch.Tensor):
-            found.setdefault(item.output, result._base)
+            base = result._base
+            if base is None and item.output >= 0 and not item.numbers:
+                base = found.get(item.output, _written_to(joint, item.output, symbols))
+                with torch.enable_grad():
+                    replay(base, item.steps, True, symbols).copy_(result)
+            found.setdefault(item.output, base)
         elif isinstance(item, FromFunction):
             found[plan.visible + item.place] = result
     for item, result in zip(plan.results, flat):
@@ -115,6 +122,13 @@ def _ends(
             found[update.output] = values[update.primal]
     ends = [found.get(place) for place in plan.differentiable]
     return [end if isinstance(end, torch.Tensor) else None for end in ends]
+
+
+def _written_to(joint: Joint, output: int, symbols: Sequence[int]) -> torch.Tensor:
+    """Memory for what eager made anew where the graph has views of an output: a formula of torch's
+    may have another form where it reads elements, and only the graph's is free of that."""
+    value = joint.outputs[output].meta["val"]
+    return TensorLayout.of(value, joint.open_sizes).at(symbols).empty().zero_()
 
 
 def _places(
@@ -291,7 +305,7 @@ class Derivatives:
         leaves = main is not None or apart or through_checkpoints
         starts, values = self._inputs(own, handed, call.symbols, leaves)
         results = self._results([values[index] for index in own], call.symbols)
-        ends = _ends(joint, results, values)
+        ends = _ends(joint, results, values, call.symbols)
         pairs = self._pairs(ends, call.cotangents)
         wanted = [starts[index] for index in own if joint.grads[index] is not None]
         if main is not None:
@@ -361,7 +375,7 @@ class Derivatives:
         own = own_inputs(self.joint, self.needed.static)
         starts, values = self._inputs(own, known, symbols, leaves=False)
         results = self._results([values[index] for index in own], symbols)
-        pairs = self._pairs(_ends(self.joint, results, values), cotangents)
+        pairs = self._pairs(_ends(self.joint, results, values, symbols), cotangents)
         wanted = [starts[index] for index in own if self.joint.grads[index] is not None]
         reached = [(end, item) for end, item in pairs if end.requires_grad]
         if not wanted or not reached:

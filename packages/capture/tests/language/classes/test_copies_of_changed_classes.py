@@ -191,3 +191,25 @@ def test_a_class_remembers_its_slots_from_its_first_copy_on(kind, copies, captur
         run = capture(_names_around) if compiled else _names_around
         told.append([run(torch.ones(2), given, copies) for _ in range(3)])
     same(*told)
+
+
+MADE_INSIDE = """
+def f(x, copies):
+    {}
+    before = dir(C)
+    copies(C())
+    return x + 1, before, dir(C), "__slotnames__" in C.__dict__, C
+"""
+
+
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])
+def test_a_class_made_inside_remembers_its_slots_too(copies, capture, same):
+    for kind in KINDS.values():
+        told = []
+        for compiled in (False, True):
+            names = {"collections": collections, "types": types}
+            exec(MADE_INSIDE.format(kind.replace("\n", "\n    ")), names)
+            run = capture(names["f"]) if compiled else names["f"]
+            *answers, made = run(torch.ones(2), copies)
+            told.append([*answers, "__slotnames__" in vars(made)])
+        same(*told)

@@ -8,6 +8,7 @@ import traceback
 
 import pytest
 import torch
+from flambeau_capture import optimize
 
 LOGGER = logging.getLogger("test_tracebacks")
 LOGGER.propagate = False
@@ -153,3 +154,60 @@ def test_no_frame_of_captures_own_is_in_a_traceback(raiser, capture):
             call(torch.ones(2))
         seen.append({entry.name for entry in traceback.extract_tb(error.tb)[1:]})
     assert seen[0] == seen[1] == seen[2]
+
+
+class Tells:
+    """A context manager that tells of the error by code that is converted as it is handled."""
+
+    def __init__(self, told, compute):
+        self.told, self.compute = told, compute
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.told.append(trace is None or [name for name, _ in names(trace)])
+        if self.compute:
+            self.told.append((torch.ones(2) * 2).sum().item())
+
+
+def within(t, told, compute):
+    with Tells(told, compute), Tells(told, compute):
+        by_raise(t)
+
+
+def within_handler(t, told, compute):
+    try:
+        by_raise(t)
+    except ValueError as error:
+        with Tells(told, compute):
+            told.append(error.__traceback__ is None)
+            raise
+
+
+def within_finally(t, told, compute):
+    with Tells(told, compute):
+        try:
+            by_raise(t)
+        finally:
+            Tells(told, compute).__exit__(*sys.exc_info())
+
+
+def failing(graph, inputs):
+    raise RuntimeError("no backend")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fails", [False, True], ids=["eager", "failing"])
+@pytest.mark.parametrize("function", [within, within_handler, within_finally])
+def test_what_fails_to_convert_leaves_the_error_that_is_handled(function, fails):
+    for compute in (False, True):
+        answers = []
+        for compiled in (False, True):
+            told, run = [], function
+            if compiled:
+                run = optimize(failing if fails else "eager")(function)
+            with pytest.raises(ValueError) as raised:
+                run(torch.ones(2), told, compute)
+            answers.append([told, [name for name, _ in names(raised.value.__traceback__)][1:]])
+        assert answers[0] == answers[1]

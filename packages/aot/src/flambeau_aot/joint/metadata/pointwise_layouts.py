@@ -43,7 +43,8 @@ def iterated(func: Any, args: Sequence[Any], result: torch.Tensor) -> tuple[Any,
     # a number that becomes a tensor is an operand of another shape
     declared = zip(func._schema.arguments, args, strict=False)
     wrapped = "scalar" in overload.lower() and name not in _NUMBER_ASIDE
-    wrapped |= any(str(x.type) == "Tensor" and isinstance(n, (int, float)) for x, n in declared)
+    numbers = (int, float, torch.SymInt, torch.SymFloat)
+    wrapped |= any(str(x.type) == "Tensor" and isinstance(n, numbers) for x, n in declared)
     given = [x for x in args if isinstance(x, torch.Tensor)]
     return by_operands(given, result.shape, {result.dtype}, wrapped)
 

@@ -60,6 +60,7 @@ class HandleNumber(Constant):
     which it is a key is read as a whole, so that its keys are guarded."""
 
 
+names_slots: Any = copyreg._slotnames  # type: ignore[attr-defined]
 dict_of_class = DefinedAbove("`__dict__` of a class, which is made of dicts")
 
 
@@ -240,7 +241,6 @@ class ClassValue(SpecialMethods):
     def replay(self, writer: Any) -> None:
         for name, value in self.written.items():
             if name == "__slotnames__":
-                names_slots = copyreg._slotnames  # type: ignore[attr-defined]
                 writer.do(names_slots, [Constant(self.python_class)])
                 continue
             writer.do(setattr, [Constant(self.python_class), Constant(name), value])

@@ -37,7 +37,7 @@ from flambeau_capture.values.containers.sequences import TupleValue
 from flambeau_capture.values.functions.builtin_functions import PartialValue
 from flambeau_capture.values.functions.variables import CellValue
 from flambeau_capture.values.objects.attributes import call_special, find_in_class
-from flambeau_capture.values.objects.classes import ClassValue
+from flambeau_capture.values.objects.classes import ClassValue, names_slots
 from flambeau_capture.values.objects.exceptions import new_exception
 from flambeau_capture.values.objects.instances import ObjectValue
 from flambeau_capture.values.objects.made.class_parts import model_of
@@ -121,6 +121,12 @@ class MadeClass(ClassValue):
         tx.heap.changed()
         evaluate(tx, deleter, self.python_class, name)
         self.steps.append((deleter, [Constant(name)]))
+
+    def keep_slot_names(self, tx: Tracer) -> None:
+        if "__slotnames__" not in vars(self.python_class):
+            tx.heap.changed()
+            evaluate(tx, names_slots, self.python_class)
+            self.steps.append((names_slots, []))
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__setattr__":  # as `type` has it
