@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -384,3 +385,25 @@ def test_two_counts_that_differ_are_eagers(program: Callable[..., Any], backend:
         else:
             got = ran(compiled, given, True)
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_trace_meets_and_handles_is_not_logged() -> None:
+    """No rule of torch takes a factor of open sizes in this backward pass: sizes stay constant."""
+    told: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = told.append  # type: ignore[method-assign]
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(handler)
+
+    def larger(x: Tensor) -> Tensor:
+        return F.interpolate(x.reshape(1, 1, -1), scale_factor=2).sum()
+
+    compiled = flambeau.compile(larger, backend="aot_eager", dynamic=True)
+    x, y = (torch.ones(4, 3, requires_grad=True) for _ in "xy")
+    try:
+        compiled(x).backward()
+    finally:
+        logger.removeHandler(handler)
+    larger(y).backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    assert not told
