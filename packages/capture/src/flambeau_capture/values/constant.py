@@ -157,10 +157,9 @@ class Constant(KnownObject):
         except NotConcrete as error:
             if name in _REFLECTED and len(args) == 1:
                 inner = getattr(args[0], "payload", None)  # an instance of a subclass is its number
-                known = isinstance(inner, Constant)
-                return (
-                    self.call_method(tx, name, [inner], {}) if known else Constant(NotImplemented)
-                )
+                if not isinstance(inner, Constant):
+                    return Constant(NotImplemented)
+                return self.call_method(tx, name, [inner], {})
             fields = None
             if name == "format" and type(self.value) is str:
                 fields = formatting.fields_of(self.value, len(args), kwargs)
