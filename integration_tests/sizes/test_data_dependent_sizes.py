@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -312,6 +313,25 @@ def test_a_size_that_divides_may_be_nothing() -> None:
         torch.testing.assert_close(compiled(x, mask, by), turned(x, mask, by))
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_results_of_no_columns_have_eagers_strides(backend: str) -> None:
+    """A size of 0 that data decide counts as 1 in a stride, in what is computed, joined or seen."""
+
+    def columns(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        y = x[:, mask]
+        joined = torch.cat([y, x[:, :, None][:, mask].squeeze(2)], 1)
+        return y, y * 2, y.t(), y[None], torch.stack([y, y]), joined, y.sort(0).values, y.mT @ y
+
+    compiled = flambeau.compile(columns, backend=backend)
+    for x in (torch.randn(2, 3), torch.randn(2, 3, 4).transpose(1, 2)[:, 1]):
+        for count in (2, 0, 3, 1):
+            given = x, torch.arange(3) < count
+            got, want = compiled(*given), columns(*given)
+            torch.testing.assert_close(got, want)
+            assert [r.stride() for r in got] == [r.stride() for r in want]
+    assert flambeau.report(compiled).fallbacks == ()
+
+
 def test_without_open_sizes_the_graph_ends_as_before() -> None:
     compiled = flambeau.compile(masked_rows, dynamic=False, backend="aot_eager")
     given = torch.randn(80, 4), torch.randn(80) > 0
@@ -365,3 +385,25 @@ def test_two_counts_that_differ_are_eagers(program: Callable[..., Any], backend:
         else:
             got = ran(compiled, given, True)
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_trace_meets_and_handles_is_not_logged() -> None:
+    """No rule of torch takes a factor of open sizes in this backward pass: sizes stay constant."""
+    told: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = told.append  # type: ignore[method-assign]
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(handler)
+
+    def larger(x: Tensor) -> Tensor:
+        return F.interpolate(x.reshape(1, 1, -1), scale_factor=2).sum()
+
+    compiled = flambeau.compile(larger, backend="aot_eager", dynamic=True)
+    x, y = (torch.ones(4, 3, requires_grad=True) for _ in "xy")
+    try:
+        compiled(x).backward()
+    finally:
+        logger.removeHandler(handler)
+    larger(y).backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    assert not told

@@ -15,12 +15,18 @@ Fakes of torch's fused optimizer steps, where torch has none. In: nothing. Out: 
 from __future__ import annotations
 
 import functools
+import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 
 DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
     DataDependentOutputException,
@@ -101,6 +107,22 @@ def values_of(environment: Any) -> Any:
     """The values of symbols in this compile; 2.13 has another name for them than 2.11."""
     name = "backed_var_to_val" if hasattr(environment, "backed_var_to_val") else "var_to_val"
     return getattr(environment, name)
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Torch does not log, traceback and all, what operators refuse here: it is handled."""
+    thread = threading.get_ident()
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger = logging.getLogger(FakeTensorMode.__module__)
+    logger.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_shown)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from flambeau_aot._torch_compat import (
     is_functional,
     raise_version,
     replace_value,
+    unlogged,
     version,
     without_autocast,
 )
@@ -272,7 +273,8 @@ def _gradients(
             tracer.draws_in_backward = False
             torch.autograd.backward(outputs, tangents)
             return [leaf.grad for leaf in leaves]
-        return engine_gradients(outputs, leaves, tangents)
+        with unlogged():
+            return engine_gradients(outputs, leaves, tangents)
     except AotError:
         raise
     except RuntimeError as error:

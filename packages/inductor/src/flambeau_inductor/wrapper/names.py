@@ -12,14 +12,39 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Size, to_python
+from flambeau_inductor.indexing import Expr, Size, depends_on_data, to_python
+from flambeau_inductor.indexing.expr import factors, floordiv, from_terms, terms_of
 from flambeau_inductor.ir.program import Argument, ComputedNumber, Layout, Ref
 
 
 def sizes(values: Iterable[Size]) -> str:
     """`(8, 32)`."""
-    numbers = [size(value) for value in values]
+    return _tuple([size(value) for value in values])
+
+
+def strides(shape: Iterable[Size], values: Iterable[Size]) -> str:
+    """`(32, 1)`; a size of `shape` that is 0 when it runs counts as 1 in them, as in torch."""
+    by_data = [s for s in shape if isinstance(s, Expr) and depends_on_data((s,))]
+    return _tuple([_step(value, by_data) for value in values])
+
+
+def _tuple(numbers: list[str]) -> str:
     return f"({', '.join(numbers)}{',' if len(numbers) == 1 else ''})"
+
+
+def _step(value: Size, by_data: Iterable[Expr]) -> str:
+    if not isinstance(value, Expr) or not depends_on_data((value,)):
+        return size(value)
+    parts: list[Expr] = []
+    for each in by_data:
+        while (whole := floordiv(value, each)) * each == value:
+            parts.append(each)
+            value = whole
+    terms, constant = terms_of(value)
+    unit = math.gcd(constant, *terms.values())
+    rest = from_terms({term: count // unit for term, count in terms.items()}, constant // unit)
+    parts += factors(rest)
+    return "*".join([str(unit), *(f"({size(part)} or 1)" for part in parts)])
 
 
 def size(value: Size) -> str:
@@ -59,7 +84,11 @@ def reference(ref: Ref) -> str:
     """A buffer, seen through the reference's layout if it has one."""
     if ref.layout is None:
         return ref.buffer
-    shape, stride, offset = sizes(ref.layout.shape), sizes(ref.layout.stride), ref.layout.offset
+    shape, stride, offset = (
+        sizes(ref.layout.shape),
+        strides(ref.layout.shape, ref.layout.stride),
+        ref.layout.offset,
+    )
     if offset == 0:  # `as_strided` without an offset starts where the tensor does
         return f"{ref.buffer}.as_strided({shape}, {stride})"
     return f"seen_as({ref.buffer}, {shape}, {stride}, {size(offset)})"
@@ -67,4 +96,4 @@ def reference(ref: Ref) -> str:
 
 def layout(of: Layout) -> str:
     """Shape, strides and dtype as three arguments."""
-    return f"{sizes(of.shape)}, {sizes(of.stride)}, {of.dtype}"
+    return f"{sizes(of.shape)}, {strides(of.shape, of.stride)}, {of.dtype}"

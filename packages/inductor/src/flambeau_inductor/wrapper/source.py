@@ -260,7 +260,7 @@ def _given(program: Program) -> list[str]:
 
 def _alloc(p: _WrapperWriter, step: Alloc) -> None:
     of = p.layouts[step.buffer]
-    shape, stride = names.sizes(of.shape), names.sizes(of.stride)
+    shape, stride = names.sizes(of.shape), names.strides(of.shape, of.stride)
     if of.device.type == "cpu" and hint(storage_bytes(of)) >= host_tuning().huge_page_bytes:
         small = not is_open((*of.shape, *of.stride)) and hint(storage_bytes(of)) < RETURNED
         allocate = "empty_large" if small else p.allocate
