@@ -63,7 +63,8 @@ EXPECTED = [
     (fc.graph_break, Action.BREAK),
     (logging.basicConfig, Action.BREAK),
     (torch.distributed.all_reduce, Action.ANSWER),
-    (torch.distributed.isend, Action.BREAK),
+    (torch.distributed.isend, Action.ANSWER),
+    (torch.distributed.gather, Action.BREAK),
 ]
 
 
