@@ -240,8 +240,11 @@ FAILING = {
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("holder", ["Argument", "InList", "Closure", "Attribute"])
 @pytest.mark.parametrize("failing_layer", FAILING)
-def test_a_failure_to_compile_holds_nothing_of_the_program(monkeypatch, failing_layer, holder):
+def test_a_failure_to_compile_holds_nothing_of_the_program(
+    monkeypatch, tmp_path, failing_layer, holder
+):
     place = FAILING[failing_layer]
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))  # what is there is not compiled
     if place is not None:
         monkeypatch.setattr(place, failing)
     held = HOLDERS[holder]("inductor" if place else failing)
