@@ -179,3 +179,19 @@ def test_more_passes_at_a_time_than_are_usual_lose_no_cotangent() -> None:
     loss.backward(retain_graph=True)
     torch.testing.assert_close(w.grad, expected)
     assert len(found) == depth
+
+
+def test_gates_do_not_keep_the_memory_of_inputs() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + w, w * 3
+
+    call = aot.aot_function(program, aot.run_as_is)
+    for has_compiled in (False, True):  # a trace ends with a collection
+        base, w = (torch.ones(2, requires_grad=True) for _ in range(2))
+        x = base * 2
+        memory = weakref.ref(x.untyped_storage())
+        results = call(x, w)
+        del x
+        assert memory() is None or not has_compiled
+        sum(result.sum() for result in results).backward()
+        assert base.grad is not None and base.grad.tolist() == [2.0, 2.0]

@@ -48,22 +48,34 @@ def through_gate(primal: torch.Tensor) -> torch.Tensor:
 def note_gates(main: Any, primals: Sequence[Any], places: Iterable[int]) -> None:
     """Let the node of a call and its gates know of each other."""
     main.passes, main.lock = {}, threading.RLock()  # an engine has a thread for each device
-    main.gates = {at: primals[at].gate for at in places if hasattr(primals[at], "gate")}
-    for tensor in main.gates.values():
-        tensor.grad_fn.main = weakref.ref(main)
+    main.edges = {at: primals[at].gate for at in places if hasattr(primals[at], "gate")}
+    main.gates = {at: tensor.grad_fn for at, tensor in main.edges.items()}
+    for gate in main.gates.values():
+        gate.main = weakref.ref(main)
+
+
+def edges_to_gates(main: Any) -> dict[int, torch.Tensor]:
+    """What results lead to gates by; to be taken once: from then on the call keeps of its inputs
+    what it has saved, and no leaf in the place of one holds its memory."""
+    found: dict[int, torch.Tensor] = main.__dict__.pop("edges", {})
+    for place in found:
+        leaf = main.next_functions[place][0].variable
+        leaf.data = leaf.detach().new_empty(0)
+        del leaf.gate
+    return found
 
 
 def ends(node: Any) -> list[Any]:
     """What a call's node leads to by itself or by gates, by primal."""
     found = [end for end, _ in node.next_functions]
-    for place, tensor in gates(node).items():
-        found[place] = tensor.grad_fn
+    for place, gate in gates(node).items():
+        found[place] = gate
     return found
 
 
-def gates(node: Any) -> Mapping[int, torch.Tensor]:
-    """The inputs of a call's node that have gates."""
-    found: Mapping[int, torch.Tensor] = getattr(node, "gates", {})
+def gates(node: Any) -> Mapping[int, Any]:
+    """The gates of a call's node, by input."""
+    found: Mapping[int, Any] = getattr(node, "gates", {})
     return found
 
 
@@ -81,7 +93,7 @@ class _Pass:
 
 def come_to(main: Any, outputs: Sequence[int], grads: Sequence[Gradient]) -> None:
     """Cotangents of outputs of a call come, by nodes that lead to its own and to gates."""
-    if not any(map(will_run, (main, *(tensor.grad_fn for tensor in gates(main).values())))):
+    if not any(map(will_run, (main, *gates(main).values()))):
         return
     passes: dict[int, _Pass] = main.passes
     number = current_backward_pass()
@@ -118,7 +130,7 @@ def _taken(main: Any, places: Collection[int], count: int) -> list[Gradient]:
             runs = will_run(main)
             if not (backward_keeps_graph() or runs):
                 saved_tensors_released(main)  # else the engine does that
-            gated = {place: will_run(tensor.grad_fn) for place, tensor in gates(main).items()}
+            gated = {place: will_run(gate) for place, gate in gates(main).items()}
             known = zip(found, state.found or [None] * len(found), strict=True)
             state.found = [
                 (x if y is None else y if x is None else x + y) if gated.get(place, runs) else None

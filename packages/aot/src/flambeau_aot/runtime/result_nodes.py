@@ -31,7 +31,7 @@ from flambeau_aot._torch_compat import (
     will_run,
 )
 from flambeau_aot.runtime.batch_samples import over_samples
-from flambeau_aot.runtime.gated_inputs import come_to, ends, gates
+from flambeau_aot.runtime.gated_inputs import come_to, edges_to_gates, ends, gates
 from flambeau_aot.runtime.pullbacks import Gradient, Sources, pulled_back, with_history
 from flambeau_aot.runtime.unneeded_derivatives import note_unasked
 from flambeau_aot.runtime_plan import FromFunction, FromGraph, ResultNode, RuntimePlan
@@ -137,7 +137,7 @@ class ResultNodes:
         main = next(outputs[at].grad_fn for node, *_ in known_nodes for at in node.outputs)
         if main is None or not torch.is_grad_enabled():
             return made
-        known_gates = gates(main)
+        known_gates = edges_to_gates(main)
         for node, function, led_to in known_nodes if known_gates else self.functions:
             for place in node.behind:
                 if place not in made:
